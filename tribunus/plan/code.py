@@ -1,0 +1,242 @@
+"""What a built kernel is to replay: its code, and the recipe by which it is launched.
+
+Imported by: devices, runtime, candidates, planning, image, backends (both halves).  Imports: canon, phaseir.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+
+from tribunus.canon import Digest, Json, digest_bytes, digest_of, int_of, list_of, object_of, str_of
+from tribunus.errors import SchemaError
+from tribunus.phaseir import dims
+from tribunus.phaseir.dims import Dim
+from tribunus.phaseir.layouts import Layout, layout_from_json, layout_to_json
+from tribunus.phaseir.types import TensorType, type_from_json, type_to_json
+
+CodeFormat = NewType("CodeFormat", str)
+"""Name of a code format: ``flat``, ``onednn-recipe``, ... ; a Replayer is looked up by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Bytes of a kernel in a named format.
+
+    facts: static facts that the format needs, sorted by name, e.g. ``("text_size", 812)`` for flat code.
+    """
+
+    format: CodeFormat
+    data: bytes
+    facts: tuple[tuple[str, int | str], ...] = ()
+    digest: Digest = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", digest_bytes(self.data))
+
+    def fact(self, name: str) -> int:
+        """An integer fact.  Raises SchemaError if it is missing."""
+        for key, value in self.facts:
+            if key == name and isinstance(value, int):
+                return value
+        raise SchemaError(f"code of format {self.format} lacks the fact {name!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An input or output of a kernel.  type: over the signature's symbols.  align: of its address, in bytes."""
+
+    type: TensorType
+    layout: Layout
+    align: int
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How a weight operand's bytes are made from values of the signature.
+
+    name: ``layout`` where ``layout`` describes it fully (core code makes the bytes: permutation, blocking, zero
+    padding), else a named packing of the backend (``Backend.pack``).  config: its parameters, sorted by name.
+    """
+
+    name: str
+    config: tuple[tuple[str, int | str], ...] = ()
+    layout: Layout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeight:
+    """A weight operand of a kernel as the image holds it.
+
+    sources: signature value ids (WEIGHT, or CONSTANT by value) whose arrays the packing reads, in its order.
+    nbytes: exact size of the packed bytes.  align: bytes its address is a multiple of.
+    """
+
+    sources: tuple[int, ...]
+    packing: Packing
+    nbytes: int
+    align: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class WorkSplit:
+    """Static partition: the kernel is called once for each part in 0 .. parts - 1, on as many threads.
+
+    axis: what is divided, in words.  Never a reduction.
+    """
+
+    axis: str
+    parts: int
+
+
+ONE_PART = WorkSplit("none", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a kernel is called: ``kernel(buffers, params, part, parts)``.
+
+    buffers: addresses of inputs, outputs, weights, then the workspace if it has bytes.  params: int64 values of these
+    dims.  workspace: bytes, a dim over the signature's symbols.  in_place: (output, input) pairs that may share memory.
+    jit_at_open: code is generated when the image is opened.
+    """
+
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    weights: tuple[PackedWeight, ...] = ()
+    workspace: Dim = 0
+    params: tuple[Dim, ...] = ()
+    split: WorkSplit = ONE_PART
+    in_place: tuple[tuple[int, int], ...] = ()
+    jit_at_open: bool = False
+
+    @property
+    def has_workspace(self) -> bool:
+        """Whether the kernel gets a workspace buffer."""
+        return self.workspace != 0
+
+    @property
+    def buffer_count(self) -> int:
+        """Length of the ``buffers`` array."""
+        return len(self.inputs) + len(self.outputs) + len(self.weights) + self.has_workspace
+
+
+class SlotKind(StrEnum):
+    """What a launch argument points to."""
+
+    BUFFER = "buffer"  # a buffer of the profile
+    TENSOR = "tensor"  # weight bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One launch argument: an index into the profile's buffers, or into the plan's tensors."""
+
+    kind: SlotKind
+    index: int
+
+
+def recipe_to_json(recipe: Recipe, symbols: Sequence[str]) -> Json:
+    """Document form; ``symbols``: names of the signature's symbols in order."""
+    index = {name: i for i, name in enumerate(symbols)}
+    return {
+        "inputs": [_operand_to_json(o, index) for o in recipe.inputs],
+        "outputs": [_operand_to_json(o, index) for o in recipe.outputs],
+        "weights": [
+            {
+                "sources": list(w.sources),
+                "packing": {
+                    "name": w.packing.name,
+                    "config": [[k, v] for k, v in w.packing.config],
+                    "layout": None if w.packing.layout is None else layout_to_json(w.packing.layout),
+                },
+                "nbytes": w.nbytes,
+                "align": w.align,
+            }
+            for w in recipe.weights
+        ],
+        "workspace": dims.to_json(recipe.workspace, index),
+        "params": [dims.to_json(p, index) for p in recipe.params],
+        "split": {"axis": recipe.split.axis, "parts": recipe.split.parts},
+        "in_place": [[o, i] for o, i in recipe.in_place],
+        "jit_at_open": recipe.jit_at_open,
+    }
+
+
+def recipe_from_json(value: Json, symbols: Sequence[str], where: str) -> Recipe:
+    """Inverse of ``recipe_to_json``.  Raises SchemaError."""
+    keys = ("inputs", "outputs", "weights", "workspace", "params", "split", "in_place", "jit_at_open")
+    document = object_of(value, where, frozenset(keys))
+    split = object_of(document["split"], where, frozenset(("axis", "parts")))
+    jit = document["jit_at_open"]
+    if type(jit) is not bool:
+        raise SchemaError(f"{where}: jit_at_open must be true or false")
+    pairs: list[tuple[int, int]] = []
+    for pair in list_of(document["in_place"], where):
+        output, input_ = (int_of(part, where) for part in list_of(pair, where))
+        pairs.append((output, input_))
+    return Recipe(
+        tuple(_operand_from_json(o, symbols, where) for o in list_of(document["inputs"], where)),
+        tuple(_operand_from_json(o, symbols, where) for o in list_of(document["outputs"], where)),
+        tuple(_weight_from_json(w, where) for w in list_of(document["weights"], where)),
+        dims.from_json(document["workspace"], symbols, where),
+        tuple(dims.from_json(p, symbols, where) for p in list_of(document["params"], where)),
+        WorkSplit(str_of(split["axis"], where), int_of(split["parts"], where, 1, 1024)),
+        tuple(pairs),
+        jit,
+    )
+
+
+def recipe_digest(recipe: Recipe, symbols: Sequence[str]) -> Digest:
+    """Identity of a recipe."""
+    return digest_of(recipe_to_json(recipe, symbols))
+
+
+def _operand_to_json(operand: Operand, index: Mapping[str, int]) -> Json:
+    return {
+        "type": type_to_json(operand.type, index),
+        "layout": layout_to_json(operand.layout),
+        "align": operand.align,
+    }
+
+
+def _operand_from_json(value: Json, symbols: Sequence[str], where: str) -> Operand:
+    document = object_of(value, where, frozenset(("type", "layout", "align")))
+    return Operand(
+        type_from_json(document["type"], symbols, where),
+        layout_from_json(document["layout"], where),
+        int_of(document["align"], where, 1, 1 << 16),
+    )
+
+
+def _weight_from_json(value: Json, where: str) -> PackedWeight:
+    document = object_of(value, where, frozenset(("sources", "packing", "nbytes", "align")))
+    packing = object_of(document["packing"], where, frozenset(("name", "config", "layout")))
+    layout = packing["layout"]
+    return PackedWeight(
+        tuple(int_of(s, where) for s in list_of(document["sources"], where)),
+        Packing(
+            str_of(packing["name"], where),
+            facts_from_json(packing["config"], where),
+            None if layout is None else layout_from_json(layout, where),
+        ),
+        int_of(document["nbytes"], where, 0, 1 << 48),
+        int_of(document["align"], where, 1, 1 << 16),
+    )
+
+
+def facts_from_json(value: Json, where: str) -> tuple[tuple[str, int | str], ...]:
+    """Sorted (name, integer or text) pairs from ``[[name, value], ...]``.  Raises SchemaError."""
+    found: list[tuple[str, int | str]] = []
+    for pair in list_of(value, where):
+        items = list_of(pair, where)
+        if len(items) != 2 or type(items[0]) is not str or type(items[1]) not in (int, str):
+            raise SchemaError(f"{where}: [name, integer or text] was expected")
+        name, fact = items
+        if isinstance(name, str) and isinstance(fact, int | str):
+            found.append((name, fact))
+    if found != sorted(found, key=lambda f: f[0]):
+        raise SchemaError(f"{where}: facts are not sorted")
+    return tuple(found)
