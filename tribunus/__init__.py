@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tribunus.version import VERSION as __version__
+
 if TYPE_CHECKING:
     from tribunus.runtime.session import Image, open
 
 __all__ = ["Image", "__version__", "open"]
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 import struct
+from collections.abc import Iterable
 from typing import Final, NewType, NoReturn, TypeAlias
 
 from tribunus.errors import (
@@ -50,14 +51,11 @@ def decode(data: bytes | memoryview, *, limit: int) -> Json:
     if len(data) > limit:
         raise JsonSizeError(f"document of {len(data)} bytes, at most {limit} allowed")
     raw = bytes(data)
+    accepted, value = _decode_canonical(raw)
+    if accepted:
+        return value
     try:
-        value: Json = json.loads(
-            raw.decode("utf-8", "strict"),
-            parse_float=_no_float,
-            parse_constant=_no_float,
-            parse_int=_integer,
-            object_pairs_hook=_object,
-        )
+        value = _STRICT.decode(raw.decode("utf-8", "strict"))
     except (ValueError, RecursionError) as error:
         raise EncodingError(f"not a JSON document: {type(error).__name__}") from None
     _check(value, 0)
@@ -112,6 +110,8 @@ def object_of(value: Json, where: str, required: frozenset[str], optional: froze
     """``value`` as an object with exactly these keys.  Raises SchemaError naming the missing or unknown ones."""
     if type(value) is not dict:
         raise SchemaError(f"{where}: an object was expected")
+    if value.keys() == required:
+        return value
     keys = frozenset(value)
     if missing := required - keys:
         raise SchemaError(f"{where}: missing {', '.join(sorted(missing))}")
@@ -150,8 +150,44 @@ def bool_of(value: Json, where: str) -> bool:
     return value
 
 
+def _decode_canonical(raw: bytes) -> tuple[bool, Json]:
+    """Whether ``raw`` is canonical, and its value.  False: it may still be; the exact path decides, and words refusals.
+
+    Nothing of Python runs for each number or object here.  A repeated key is lost in parsing, so that encoding gives
+    other bytes; long integers and depth are looked at afterwards; text beyond ASCII is left to the exact path.
+    """
+    if not raw.isascii():
+        return False, None
+    text = raw.decode("ascii")
+    try:
+        value: Json = _PLAIN.decode(text)
+        accepted = _ENCODER.encode(value) == text and _fits([value], 0)
+    except (ValueError, RecursionError, JsonFloatError):
+        return False, None
+    return accepted, value
+
+
+def _fits(values: Iterable[Json], depth: int) -> bool:
+    """Whether integers and depth of parsed values are within bounds."""
+    if depth > MAX_DEPTH:
+        return not any(True for _ in values)
+    for value in values:
+        kind = type(value)
+        if kind is str:
+            continue
+        if isinstance(value, dict):
+            if not _fits(value.values(), depth + 1):
+                return False
+        elif isinstance(value, list):
+            if not _fits(value, depth + 1):
+                return False
+        elif isinstance(value, int) and not -MAX_INTEGER <= value <= MAX_INTEGER:
+            return False
+    return True
+
+
 def _dump(value: Json) -> bytes:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = _ENCODER.encode(value)
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
@@ -195,3 +231,10 @@ def _object(pairs: list[tuple[str, Json]]) -> JsonObject:
     if len(found) != len(pairs):
         raise JsonDuplicateKeyError("an object repeats a key")
     return found
+
+
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_PLAIN: Final = json.JSONDecoder(parse_float=_no_float, parse_constant=_no_float)
+_STRICT: Final = json.JSONDecoder(
+    parse_float=_no_float, parse_constant=_no_float, parse_int=_integer, object_pairs_hook=_object
+)

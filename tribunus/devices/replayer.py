@@ -6,10 +6,12 @@ Imported by: runtime, isolation, backends' replay halves.  Imports: plan.  No co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tribunus.plan.code import Code, CodeFormat, Recipe
+from tribunus.records import dataclass
+
+if TYPE_CHECKING:  # the children that run candidates have no NumPy, which plan's types need
+    from tribunus.plan.code import Code, CodeFormat, Recipe
 
 
 @dataclass(frozen=True, slots=True)

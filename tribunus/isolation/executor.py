@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
-from tribunus.canon import Digest
 from tribunus.candidates.model import Artifact
+from tribunus.canon import Digest
 from tribunus.phaseir.program import Array
 
 Inputs: TypeAlias = "Mapping[int, Array]"
@@ -211,6 +211,10 @@ class Executor(Protocol):
         self, artifact: Artifact, dims: DimValues, inputs: Inputs, others: Sequence[Inputs], axes: Mapping[Axis, int]
     ) -> ReplayRuns:
         """Replays along each axis, so many times; ``others`` are the inputs to interleave."""
+        ...
+
+    def renew(self) -> None:
+        """A virgin child for whatever is next; called between checks."""
         ...
 
     def close(self) -> None:

@@ -5,11 +5,12 @@ Imported by: every room.  Imports: numpy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 import numpy as np
+
+from tribunus.records import dataclass
 
 
 class DType(StrEnum):

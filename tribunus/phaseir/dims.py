@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tribunus.canon import Json, int_of, list_of
 from tribunus.errors import DimError, SchemaError
+from tribunus.records import dataclass
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 ENUMERATION_LIMIT: Final = 200_000
 
@@ -147,8 +150,35 @@ class DimScope:
             yield dict(zip(names, values, strict=True))
 
     def at_least(self, dim: Dim, low: int) -> bool:
-        """Whether ``dim >= low`` throughout, by interval."""
-        return self.bounds(dim)[0] >= low
+        """Whether ``dim >= low`` throughout, by interval, else with divisions relaxed to lines."""
+        return self.bounds(dim)[0] >= low or self._line_low(dim) >= low
+
+    def _line_low(self, dim: Dim) -> Fraction:
+        """A lower bound of ``dim``: ``floordiv(x, n)`` lies within ``(x - n + 1) / n .. x / n``, so that terms of
+        nearly equal slope cancel, which intervals cannot see.
+        """
+        from fractions import Fraction  # it brings decimal: too dear for a runtime that never gets here
+
+        line: dict[tuple[Dim, ...], Fraction] = {}
+        pending = [(atoms, Fraction(factor)) for atoms, factor in _terms(dim).items()]
+        while pending:
+            atoms, factor = pending.pop()
+            atom = atoms[0] if len(atoms) == 1 else None
+            if isinstance(atom, Compound) and atom.op in ("floordiv", "ceildiv") and isinstance(atom.args[1], int):
+                divisor = atom.args[1]
+                pending += [(inner, factor * k / divisor) for inner, k in _terms(atom.args[0]).items()]
+                if (factor > 0) == (atom.op == "floordiv"):
+                    line[()] = line.get((), Fraction(0)) - abs(factor) * Fraction(divisor - 1, divisor)
+            elif isinstance(atom, Compound) and atom.op == ("min" if factor < 0 else "max"):
+                # any argument bounds it from the wanted side: take the first that is no number
+                pending += [(inner, factor * k) for inner, k in _terms(atom.args[-1]).items()]
+            else:
+                line[atoms] = line.get(atoms, Fraction(0)) + factor
+        low = line.pop((), Fraction(0))
+        for atoms, factor in line.items():
+            lo, hi = self.bounds(product(atoms))
+            low += factor * (lo if factor > 0 else hi)
+        return low
 
     def optimum(self) -> dict[str, int]:
         """Every symbol at its expected value."""

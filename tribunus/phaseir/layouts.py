@@ -6,15 +6,18 @@ Imported by: every room, the runtime included.  Imports: canon, errors, dims, nu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from tribunus.canon import Json, int_of, list_of, object_of
 from tribunus.errors import SchemaError
 from tribunus.phaseir import dims
 from tribunus.phaseir.dims import Dim
+from tribunus.records import dataclass
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ Imported by: every room.  Imports: numerics, canon, dims.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tribunus.canon import Json, int_of, list_of, object_of, str_of
 from tribunus.errors import SchemaError
 from tribunus.numerics.dtypes import DType
 from tribunus.phaseir import dims
 from tribunus.phaseir.dims import Dim, Shape
+from tribunus.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ Imported by: devices, runtime, candidates, planning, image, backends (both halve
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NewType
 
@@ -16,6 +15,7 @@ from tribunus.phaseir import dims
 from tribunus.phaseir.dims import Dim
 from tribunus.phaseir.layouts import Layout, layout_from_json, layout_to_json
 from tribunus.phaseir.types import TensorType, type_from_json, type_to_json
+from tribunus.records import dataclass, field
 
 CodeFormat = NewType("CodeFormat", str)
 """Name of a code format: ``flat``, ``onednn-recipe``, ... ; a Replayer is looked up by it."""

@@ -6,7 +6,6 @@ documents are in ``plan.document``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -15,6 +14,7 @@ from tribunus.phaseir.dims import Dim, Symbol
 from tribunus.phaseir.layouts import Layout
 from tribunus.phaseir.types import TensorType
 from tribunus.plan.code import CodeFormat, Recipe, Slot
+from tribunus.records import dataclass
 
 SCHEMA: Final = "tribunus.plan/1"
 KERNEL_ALIGN: Final = 256

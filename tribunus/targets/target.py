@@ -5,10 +5,10 @@ Imported by: candidates, planning, isolation, admission, certification, backends
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from tribunus.errors import UsageError
+from tribunus.records import dataclass
 
 _V3: Final = frozenset(("avx", "avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"))
 _V4: Final = _V3 | frozenset(("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"))

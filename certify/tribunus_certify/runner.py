@@ -1,0 +1,246 @@
+"""One certification session: from options to reports.  The suites and hooks only call into it.
+
+Imported by: plugin, suites.  Imports: certification, reports.  Knows no pytest.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from tribunus.admission.policy import STANDARD
+from tribunus.admission.receipt import Check, Receipt, Verdict
+from tribunus.candidates.registry import installed_backends
+from tribunus.candidates.search import parse_effort
+from tribunus.canon import encode
+from tribunus.certification.bench import default_ledger, open_bench
+from tribunus.certification.captured_files import load_captured
+from tribunus.certification.choices import load_choices
+from tribunus.certification.pipeline import Certification, Item, Request
+from tribunus.certification.program_check import ProgramReceipt
+from tribunus.certification.sealing import Sealed, assemble_region, check_program, choices_document, seal
+from tribunus.errors import EnvironmentFault, TribunusError, UsageError
+from tribunus.frontend.bindings import DimBindings, bindings_from_inputs, parse_dim_options
+from tribunus.frontend.model import inspect_model
+from tribunus.image.keys import Signer, load_private_key
+from tribunus.image.policy import ensure_development_key
+from tribunus.isolation.program_run import ProgramRun
+from tribunus.numerics.policy import ComputePolicy
+from tribunus.planning.assemble import AssembledRegion, Winner
+from tribunus.planning.schedule import Demand
+from tribunus.targets.detect import host_arch
+from tribunus.targets.target import parse_target
+
+NAME_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options' values."""
+
+    model: Path
+    target: str
+    dims: tuple[str, ...]
+    states: tuple[str, ...]
+    inputs: Path | None
+    name: str
+    output: Path
+    compute: str
+    effort: str
+    backends: tuple[str, ...]
+    threads: int
+    jobs: int
+    jit_at_open: str
+    key: Path | None
+    choices: Path | None
+    ledger: Path | None
+    epoch: int
+    external_data: bool
+    environ: Mapping[str, str]
+
+
+class Runner:
+    """Everything of a session.  Raises TribunusError subclasses for whatever cannot be done."""
+
+    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
+        self.settings = settings
+        self.say = say
+        self.started = datetime.now(UTC)
+        self.begin_ns = time.time_ns()
+        self.signer: Signer | None = None
+        self.sealed: Sealed | None = None
+        self.problem: TribunusError | None = None
+        self.summary: list[str] = []
+        self._region: AssembledRegion | None = None
+        self._winners: dict[Demand, Winner] | None = None
+        self._program: tuple[tuple[ProgramReceipt, ...], Mapping[str, ProgramRun]] | None = None
+        self.certification = self._prepare()
+        self.certification.propose()
+
+    @property
+    def stem(self) -> str:
+        """File names begin with this: image name, dot, target family."""
+        return f"{self.name}.{self.certification.request.target.family}"
+
+    @property
+    def name(self) -> str:
+        """The image's name: as given, or the model's stem in lower case with other characters as ``-``."""
+        given = self.settings.name or self.settings.model.name.removesuffix(".onnx").lower()
+        return "".join(c if c in NAME_LETTERS else "-" for c in given).lstrip("._-") or "model"
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """Every candidate proposed so far."""
+        return self.certification.items
+
+    def demand_id(self, demand: Demand) -> str:
+        """Short identifier of a demand, longer where two would collide."""
+        same = [d for d in self.certification.demands if d.signature.name == demand.signature.name]
+        name = demand.signature.name
+        return name if len(same) < 2 else f"{name}.{same.index(demand)}" if demand in same else name
+
+    def item_id(self, item: Item) -> str:
+        """Signature and candidate: what stands in the brackets of a test id."""
+        return f"{self.demand_id(item.demand)}/{item.candidate.name}"
+
+    def check(self, item: Item, check: Check) -> Receipt:
+        """Run one check."""
+        return self.certification.check(item, check)
+
+    def more_items(self) -> list[Item]:
+        """Items of a further round."""
+        return self.certification.next_round()
+
+    def winners(self) -> dict[Demand, Winner]:
+        """Winners of all demands; contests are held on the way."""
+        if self._winners is None:
+            self._winners = self.certification.winners()
+        return self._winners
+
+    def region(self) -> AssembledRegion:
+        """The assembled region, proved by the plan checker."""
+        if self._region is None:
+            self._region = assemble_region(self.certification, self.winners())
+        return self._region
+
+    def program(self) -> tuple[ProgramReceipt, ...]:
+        """Receipts of the program check, every case."""
+        if self._program is None:
+            self._program = check_program(self.certification, self.region())
+        return self._program[0]
+
+    @property
+    def region_so_far(self) -> AssembledRegion | None:
+        """The region if it was assembled."""
+        return self._region
+
+    @property
+    def program_so_far(self) -> tuple[ProgramReceipt, ...]:
+        """Receipts of the program check if it was held."""
+        return () if self._program is None else self._program[0]
+
+    def seal(self) -> Sealed:
+        """Sign and write the image and the choices file."""
+        self.program()
+        if self._program is None:
+            raise UsageError("the program check was not held")
+        signer = self.signer = self._signer()
+        output = self.settings.output
+        self._make_output()
+        self.sealed = seal(
+            self.certification,
+            self.winners(),
+            self.region(),
+            self._program[1],
+            self._program[0],
+            name=self.name,
+            epoch=self.settings.epoch,
+            signer=signer,
+            path=output / f"{self.stem}.tci",
+        )
+        return self.sealed
+
+    def choices(self) -> bytes:
+        """The lock file of this certification's selections."""
+        return encode(choices_document(self.certification, self.winners())) + b"\n"
+
+    def is_complete(self) -> bool:
+        """Whether every demand has an admitted candidate."""
+        return not self.certification.unserved()
+
+    def command(self) -> str:
+        """The command line, for people."""
+        return shlex.join(["pytest" if "pytest" in sys.argv[0] else Path(sys.argv[0]).name, *sys.argv[1:]])
+
+    def close(self) -> None:
+        """End children and release the ledger."""
+        self.certification.bench.executor.close()
+        self.certification.bench.ledger.close()
+
+    def _prepare(self) -> Certification:
+        settings = self.settings
+        facts = inspect_model(settings.model, external_data=settings.external_data)
+        captured = () if settings.inputs is None else load_captured(settings.inputs, facts)
+        if settings.dims:
+            profiles: tuple[DimBindings, ...] = (parse_dim_options(settings.dims, facts),)
+        else:
+            found = [bindings_from_inputs(facts, {k: v.shape for k, v in c.inputs.items()}) for c in captured]
+            profiles = tuple(dict.fromkeys(found)) or (DimBindings(),)
+        if settings.states:
+            raise UsageError("--state is not supported for this target yet", remedy="leave --state out")
+        try:
+            compute = ComputePolicy(settings.compute)
+        except ValueError:
+            raise UsageError(
+                f"compute policy {settings.compute[:40]!r}", remedy=f"{', '.join(ComputePolicy)}"
+            ) from None
+        target = parse_target(settings.target, host_arch=host_arch(), threads=settings.threads)
+        request = Request(
+            model=settings.model,
+            external_data=settings.external_data,
+            profiles=profiles,
+            target=target,
+            compute=compute,
+            effort=parse_effort(settings.effort),
+            policy=STANDARD,
+            jobs=settings.jobs,
+            choices=None if settings.choices is None else load_choices(settings.choices),
+        )
+        registry = installed_backends(settings.backends)
+        if settings.jit_at_open not in ("needed", "never"):
+            raise UsageError(f"--jit-at-open {settings.jit_at_open[:20]!r}", remedy="needed or never")
+        bench = open_bench(registry, target, settings.ledger or default_ledger(), self.say)
+        try:
+            return Certification(request, bench, captured)
+        except BaseException:
+            bench.executor.close()
+            bench.ledger.close()
+            raise
+
+    def _signer(self) -> Signer:
+        if self.settings.key is not None:
+            return load_private_key(self.settings.key)
+        return ensure_development_key(self.settings.environ)
+
+    def _make_output(self) -> None:
+        try:
+            self.settings.output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EnvironmentFault(f"cannot make the folder {self.settings.output}: {error.strerror}") from None
+
+
+def describe(receipt: Receipt) -> str:
+    """One line for people."""
+    if receipt.verdict is Verdict.PASSED or receipt.reason is None:
+        return f"{receipt.check.value}: passed"
+    figures = "; ".join(f"{f.what} {f.seen}, allowed {f.allowed}" for f in receipt.reason.figures)
+    return f"{receipt.check.value}: {receipt.reason.text}" + (f" ({figures})" if figures else "")
+
+
+__all__ = ["Runner", "Settings", "describe"]

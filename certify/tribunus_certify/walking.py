@@ -1,0 +1,86 @@
+"""What the suites do: one check of one candidate, one demand, one program case.
+
+Imported by: the suites.  Imports: plugin, certification.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tribunus.admission.receipt import CHECKS, Check, Receipt, Verdict
+from tribunus.certification.pipeline import Item
+from tribunus.errors import TribunusError
+from tribunus.planning.schedule import Demand
+from tribunus_certify.plugin import REASON, RUNNER, VERDICT
+from tribunus_certify.runner import describe
+
+
+def walk(item: Item, check: Check, request: pytest.FixtureRequest) -> Receipt:
+    """Run one check; skip it where an earlier one refused the candidate or was left out.
+
+    The verdict travels in the test's properties.  ``mistrusted`` and machinery that cannot judge fail the test.
+    """
+    runner = request.config.stash[RUNNER]
+    if item.note:
+        request.node.user_properties.append((VERDICT, "not reached"))
+        pytest.skip(item.note)
+    for earlier in item.receipts:
+        if earlier.verdict is not Verdict.PASSED:
+            pytest.skip(f"not reached: {earlier.verdict.value} by the {earlier.check.value} check")
+    done = {receipt.check for receipt in item.receipts}
+    if check in done:
+        return next(receipt for receipt in item.receipts if receipt.check is check)
+    try:
+        receipt = runner.check(item, check)
+    except TribunusError as error:
+        runner.problem = error
+        pytest.fail(str(error), pytrace=False)
+    request.node.user_properties.append((VERDICT, receipt.verdict.value))
+    if receipt.reason is not None:
+        request.node.user_properties.append((REASON, describe(receipt)))
+        if receipt.verdict is Verdict.MISTRUSTED:
+            pytest.fail(describe(receipt), pytrace=False)
+    return receipt
+
+
+def require_served(demand: Demand, request: pytest.FixtureRequest) -> None:
+    """Fails with what happened to every candidate, unless one was admitted."""
+    runner = request.config.stash[RUNNER]
+    if demand not in runner.certification.demands:
+        pytest.skip("another cover does without this signature")
+    if not runner.certification.admitted(demand):
+        pytest.fail(_why_unserved(demand, request), pytrace=False)
+    try:
+        runner.certification.contest(demand)
+    except TribunusError as error:
+        runner.problem = error
+        pytest.fail(str(error), pytrace=False)
+
+
+def require_program(case: str, request: pytest.FixtureRequest) -> None:
+    """Fails with the figures unless the replayed image is within the program's budget."""
+    runner = request.config.stash[RUNNER]
+    if not runner.is_complete():
+        pytest.skip("not reached: some signature has no admitted candidate")
+    try:
+        receipts = {receipt.case: receipt for receipt in runner.program()}
+    except TribunusError as error:
+        runner.problem = error
+        pytest.fail(str(error), pytrace=False)
+    receipt = receipts[case]
+    if receipt.reason is not None:
+        figures = "; ".join(f"{f.what} {f.seen}, allowed {f.allowed}" for f in receipt.reason.figures)
+        pytest.fail(f"program check, case {case!r}: {receipt.reason.text} ({figures})", pytrace=False)
+
+
+def _why_unserved(demand: Demand, request: pytest.FixtureRequest) -> str:
+    runner = request.config.stash[RUNNER]
+    lines = [f"{runner.demand_id(demand)} has no admitted candidate"]
+    for item in runner.items:
+        if item.demand == demand:
+            last = item.receipts[-1] if item.receipts else None
+            state = item.note or ("no check ran" if last is None else describe(last))
+            if last is not None and last.verdict is Verdict.PASSED and len(item.receipts) < len(CHECKS):
+                state = f"not all checks ran (last: {last.check.value})"
+            lines.append(f"  {item.candidate}: {state}")
+    return "\n".join(lines)

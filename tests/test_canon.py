@@ -1,0 +1,191 @@
+"""Canonical JSON: one byte string for one value, and no second reading of it."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tribunus.canon import (
+    MAX_DEPTH,
+    MAX_INTEGER,
+    Json,
+    bool_of,
+    decode,
+    digest_bytes,
+    digest_of,
+    encode,
+    f32_to_text,
+    f64_to_text,
+    int_of,
+    is_identifier,
+    list_of,
+    object_of,
+    parse_digest,
+    str_of,
+    text_to_float,
+)
+from tribunus.errors import (
+    DigestSyntaxError,
+    EncodingError,
+    JsonCanonError,
+    JsonDuplicateKeyError,
+    JsonFloatError,
+    JsonIntegerError,
+    JsonSizeError,
+    SchemaError,
+)
+
+LIMIT = 1_000_000
+
+HOSTILE: dict[str, tuple[bytes, type[EncodingError]]] = {
+    "duplicate key": (b'{"a":1,"a":2}', JsonDuplicateKeyError),
+    "duplicate key of equal value, deep": (b'[{"b":{"a":1,"a":1}}]', JsonDuplicateKeyError),
+    "NaN": (b'{"a":NaN}', JsonFloatError),
+    "infinity": (b"[-Infinity]", JsonFloatError),
+    "float": (b"[1.0]", JsonFloatError),
+    "exponent": (b"[1e3]", JsonFloatError),
+    "negative zero": (b"[-0]", JsonCanonError),
+    "five thousand digits": (b"[" + b"9" * 5000 + b"]", JsonIntegerError),
+    "two to the 53 plus one": (b"[9007199254740993]", JsonIntegerError),
+    "a hundred thousand nested lists": (b"[" * 100_000 + b"]" * 100_000, EncodingError),
+    "nested deeper than the limit": (b"[" * 34 + b"]" * 34, JsonSizeError),
+    "white space": (b'{"a": 1}', JsonCanonError),
+    "escaped letter": (b'["\\u0061"]', JsonCanonError),
+    "escaped slash": (b'["\\/"]', JsonCanonError),
+    "unpaired surrogate": (b'["\\ud800"]', JsonCanonError),
+    "byte order mark": (b"\xef\xbb\xbf[]", EncodingError),
+    "trailing space": (b"[] ", JsonCanonError),
+    "trailing document": (b"[][]", EncodingError),
+    "malformed UTF-8": (b'["\xff"]', EncodingError),
+    "overlong UTF-8": (b'["\xc0\xaf"]', EncodingError),
+    "raw control character": (b'["\x01"]', EncodingError),
+    "key order": (b'{"b":1,"a":2}', JsonCanonError),
+    "key that is not ASCII": ('{"ä":1}'.encode(), JsonCanonError),
+    "UTF-16": ("[1]".encode("utf-16"), EncodingError),
+    "leading zero": (b"[01]", EncodingError),
+    "nothing": (b"", EncodingError),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_text_is_refused_by_its_own_name(name: str) -> None:
+    text, error = HOSTILE[name]
+    with pytest.raises(error) as caught:
+        decode(text, limit=LIMIT)
+    assert type(caught.value) is error
+
+
+def test_the_standard_parser_alone_would_accept_many_of_them() -> None:
+    """What the strict reader is for."""
+    accepted = []
+    for name, (text, _) in HOSTILE.items():
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        accepted.append(name)
+    assert {"duplicate key", "NaN", "float", "negative zero", "white space", "unpaired surrogate"} <= set(accepted)
+
+
+def test_a_document_above_the_limit_is_refused_before_it_is_parsed() -> None:
+    assert decode(b"[1]", limit=3) == [1]
+    with pytest.raises(JsonSizeError):
+        decode(b"{{{{", limit=3)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-MAX_INTEGER, MAX_INTEGER) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(max_codepoint=127), max_size=6), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+def test_encoding_and_decoding_are_inverse(value: Json) -> None:
+    data = encode(value)
+    assert decode(data, limit=LIMIT) == value
+    assert encode(decode(data, limit=LIMIT)) == data
+    assert digest_of(value) == digest_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        ({"b": 1, "a": [True, None, -5]}, b'{"a":[true,null,-5],"b":1}'),
+        ('\u20ac$\u000f\nA\'B"\\\\"/', b'"\xe2\x82\xac$\\u000f\\nA\'B\\"\\\\\\\\\\"/"'),
+        ({"": 0, "1": 0, "\r": 0, "\x80"[:0] + "a": 0}, b'{"":0,"\\r":0,"1":0,"a":0}'),
+        ("\u2028\x7f", b'"\xe2\x80\xa8\x7f"'),
+    ],
+)
+def test_encoding_is_that_of_rfc_8785(value: Json, text: bytes) -> None:
+    assert encode(value) == text
+
+
+def test_what_has_no_canonical_form_is_refused() -> None:
+    deep: Json = []
+    for _ in range(MAX_DEPTH + 1):
+        deep = [deep]
+    with pytest.raises(JsonSizeError):
+        encode(deep)
+    with pytest.raises(JsonIntegerError):
+        encode(MAX_INTEGER + 1)
+    with pytest.raises(JsonCanonError):
+        encode("\ud800")
+    with pytest.raises(JsonCanonError):
+        encode({"ä": 1})
+
+
+@given(st.floats(width=32))
+def test_binary32_values_survive_as_bit_strings(value: float) -> None:
+    back = text_to_float(f32_to_text(value))
+    assert f32_to_text(back) == f32_to_text(value)
+    assert back == value or math.isnan(value)
+
+
+@given(st.floats())
+def test_binary64_values_survive_as_bit_strings(value: float) -> None:
+    assert f64_to_text(text_to_float(f64_to_text(value))) == f64_to_text(value)
+
+
+@pytest.mark.parametrize("text", ["", "f32:", "f32:3F800000", "f32:3f8000000", "f64:3f800000", "f16:3c00", "1.0"])
+def test_other_texts_are_no_floats(text: str) -> None:
+    with pytest.raises(SchemaError):
+        text_to_float(text)
+
+
+@pytest.mark.parametrize("text", ["", "ab", "AB" * 32, "sha256:" + "ab" * 32, "ab" * 32 + "\n", "../" + "a" * 61])
+def test_other_texts_are_no_digests(text: str) -> None:
+    assert parse_digest("ab" * 32) == "ab" * 32
+    with pytest.raises(DigestSyntaxError):
+        parse_digest(text)
+
+
+def test_identifiers_are_lower_case_and_start_with_a_letter_or_digit() -> None:
+    assert all(map(is_identifier, ("a", "cpu-x86-64-v4", "a/b.c_d+e", "0")))
+    assert not any(map(is_identifier, ("", "A", "-a", "a b", "a\n", "ä", "a" * 129)))
+
+
+def test_fields_are_taken_by_type_and_true_is_no_integer() -> None:
+    assert object_of({"a": 1}, "x", frozenset({"a"}), frozenset({"b"})) == {"a": 1}
+    assert (list_of([], "x"), int_of(3, "x", 0, 3), str_of("", "x"), bool_of(False, "x")) == ([], 3, "", False)
+    for refused in (
+        lambda: object_of([], "x", frozenset()),
+        lambda: object_of({}, "x", frozenset({"a"})),
+        lambda: object_of({"a": 1, "c": 1}, "x", frozenset({"a"})),
+        lambda: list_of({}, "x"),
+        lambda: int_of(True, "x"),
+        lambda: int_of("1", "x"),
+        lambda: int_of(-1, "x"),
+        lambda: int_of(4, "x", 0, 3),
+        lambda: str_of(1, "x"),
+        lambda: bool_of(1, "x"),
+    ):
+        with pytest.raises(SchemaError):
+            refused()

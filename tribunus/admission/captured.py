@@ -1,0 +1,91 @@
+"""Captured inputs: cases that the user gives, and what flows inside the program on them.
+
+Imported by: certification.  Imports: phaseir, oracle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tribunus.canon import Digest
+from tribunus.oracle.golden import evaluate
+from tribunus.passes.groups import Use
+from tribunus.phaseir import dims
+from tribunus.phaseir.program import Array, Constants, Program
+
+USES_A_SIGNATURE = 2
+ELEMENT_LIMIT = 40_000_000
+"""Intermediates of a run are kept only up to this many elements in all (float64: 320 MB)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedCase:
+    """Inputs of a model by label, and outputs of a witness by label where there are any."""
+
+    name: str
+    inputs: Mapping[str, Array]
+    witness: Mapping[str, Array] | None
+
+
+def program_inputs(program: Program, case: CapturedCase) -> dict[int, Array]:
+    """The case's arrays by the program's input value ids."""
+    return {value: case.inputs[program.values[value].label] for value in program.only_phase.inputs}
+
+
+def try_bindings(program: Program, case: CapturedCase) -> dict[str, int] | None:
+    """Values of the program's symbols in a case; None if its shapes are outside the program's dims."""
+    bindings: dict[str, int] = {}
+    for value in program.only_phase.inputs:
+        array = case.inputs.get(program.values[value].label)
+        shape = program.type_of(value).shape
+        if array is None or array.ndim != len(shape):
+            return None
+        for dim, extent in zip(shape, array.shape, strict=True):
+            if isinstance(dim, dims.Sym):
+                bindings.setdefault(dim.name, extent)
+    for symbol in program.symbols:
+        if bindings.setdefault(symbol.name, symbol.opt) not in symbol.values():
+            return None
+    for value in program.only_phase.inputs:
+        shape = dims.evaluate_shape(program.type_of(value).shape, bindings)
+        if shape != case.inputs[program.values[value].label].shape:
+            return None
+    return bindings
+
+
+def capture_operands(
+    program: Program,
+    constants: Constants,
+    case: CapturedCase,
+    bindings: Mapping[str, int],
+    uses: Sequence[tuple[Use, Digest]],
+) -> dict[Digest, list[dict[int, Array]]]:
+    """For each signature, real operands (by its value ids) from up to two of its uses: the first and the last.
+
+    Intermediates come from the float64 evaluation of the program with the true weights, rounded once to their dtype.
+    """
+    total = sum(dims.evaluate(v.type.elements, bindings) for v in program.values)
+    if total > ELEMENT_LIMIT:
+        return {}
+    values = evaluate(program, program_inputs(program, case), constants, bindings=bindings)
+    by_signature: dict[Digest, list[Use]] = {}
+    for use, digest in uses:
+        by_signature.setdefault(digest, []).append(use)
+    found: dict[Digest, list[dict[int, Array]]] = {}
+    for digest, members in by_signature.items():
+        chosen = [members[0]] if len(members) == 1 else [members[0], members[-1]]
+        found[digest] = [_operands(program, constants, use, values) for use in chosen[:USES_A_SIGNATURE]]
+    return found
+
+
+def _operands(program: Program, constants: Constants, use: Use, values: Mapping[int, Array]) -> dict[int, Array]:
+    phase = use.signature.only_phase
+    weights = [i for i, v in enumerate(use.signature.values) if v.role.value == "weight"]
+    operands: dict[int, Array] = {}
+    for own, theirs in zip(phase.inputs, use.inputs, strict=True):
+        dtype = program.type_of(theirs).dtype.numpy
+        operands[own] = values[theirs].astype(dtype, copy=False)
+    for own, theirs in zip(weights, use.weights, strict=True):
+        operands[own] = constants.of(program, theirs)
+    return operands

@@ -1,0 +1,142 @@
+"""The contest: admitted candidates of one demand, ranked in one interleaved run.
+
+Imported by: certification.  Effects only through the Executor; ``rank`` is a function of recorded samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tribunus.admission.context import Case
+from tribunus.admission.timing_check import SAMPLE_NS, clean, estimate_ns, tail_ratio
+from tribunus.candidates.model import Artifact, Candidate
+from tribunus.canon import Digest, Json, JsonObject, digest_of, f64_to_text
+from tribunus.errors import InternalError, TimingUntrusted
+from tribunus.isolation.executor import Executor, ExecutorKind, Fate, TimingProtocol, TimingSamples
+
+ROUNDS: Final = 30
+TIE: Final = 0.02
+STEADY: Final = 0.01
+USELESS: Final = 0.10
+REPEATS: Final = 3
+DEADLINE_NS: Final = 120_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A participant: its candidate, its artifact, its largest error in units of its budget."""
+
+    candidate: Candidate
+    artifact: Artifact
+    error_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a candidate ended: typical time, 99th percentile, error."""
+
+    candidate: Digest
+    time_ns: int
+    p99_ns: int
+    error_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ContestResult:
+    """The ranking.  spread: relative difference of a candidate timed against itself.  tied: places that the ranking
+    cannot tell from the fastest."""
+
+    signature: Digest
+    executor: ExecutorKind
+    places: tuple[Place, ...]
+    winner: Digest
+    spread: float
+    tied: int
+    digest: Digest = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", digest_of(self.document()))
+
+    def document(self) -> JsonObject:
+        """Document form."""
+        places: Json = [[p.candidate, p.time_ns, p.p99_ns, f64_to_text(p.error_share)] for p in self.places]
+        return {
+            "schema": "tribunus.contest/1",
+            "contest": self.signature,
+            "executor": self.executor.value,
+            "places": places,
+            "winner": self.winner,
+            "spread": f64_to_text(self.spread),
+        }
+
+
+def hold_contest(entries: Sequence[Entry], case: Case, executor: Executor, *, cold: bool) -> ContestResult:
+    """Time all entries interleaved, the first of them twice, and rank them.
+
+    cold: weights come from memory rather than from a cache, as in a model whose weights exceed the last-level cache.
+
+    Repeated up to three times while the pair differs by over 1 %; raises TimingUntrusted over 10 %.
+    """
+    if not entries:
+        raise InternalError("a contest without participants")
+    protocol = TimingProtocol(ROUNDS, SAMPLE_NS, cold, DEADLINE_NS)
+    artifacts = [entries[0].artifact, *(entry.artifact for entry in entries)]
+    best: tuple[float, tuple[TimingSamples, ...]] | None = None
+    for _ in range(REPEATS):
+        samples = executor.time(artifacts, case.dims, [case.inputs] * len(artifacts), protocol)
+        died = next((s for s in samples if s.fate is not Fate.RETURNED), None)
+        if died is not None:
+            raise TimingUntrusted("an admitted candidate died in the contest")
+        spread = pair_spread(samples[0], samples[1])
+        if best is None or spread < best[0]:
+            best = spread, samples
+        if spread <= STEADY:
+            break
+    if best is None or best[0] > USELESS:
+        raise TimingUntrusted(f"a kernel timed against itself differed by {best[0] if best else 1.0:.0%}")
+    spread, samples = best
+    return rank(entries, samples[1:], spread, executor.kind)
+
+
+def pair_spread(left: TimingSamples, right: TimingSamples) -> float:
+    """Relative difference of one kernel timed twice in the same run."""
+    a, b = estimate_ns(left), estimate_ns(right)
+    return abs(a - b) / min(a, b) if min(a, b) > 0 else 0.0
+
+
+def rank(
+    entries: Sequence[Entry], samples: Sequence[TimingSamples], spread: float, executor: ExecutorKind
+) -> ContestResult:
+    """Order by time; ties within 2 % or three times the spread go to the smaller error, then the smaller digest.
+
+    A kernel whose code is generated when the image is opened wins only if nothing else takes part.
+    """
+    frozen = [i for i, entry in enumerate(entries) if not entry.artifact.recipe.jit_at_open]
+    eligible = frozen or list(range(len(entries)))
+    times = [estimate_ns(sample) for sample in samples]
+    fastest = min(times[i] for i in eligible)
+    margin = 1.0 + max(TIE, 3.0 * spread)
+    tied = [i for i in eligible if times[i] <= fastest * margin]
+    winner = min(tied, key=lambda i: (entries[i].error_share, entries[i].candidate.digest))
+    order = sorted(range(len(entries)), key=lambda i: (i != winner, i not in eligible, times[i]))
+    places = tuple(
+        Place(
+            entries[i].candidate.digest,
+            int(times[i]),
+            _p99(samples[i], times[i]),
+            entries[i].error_share,
+        )
+        for i in order
+    )
+    return ContestResult(
+        entries[0].artifact.signature.digest, executor, places, entries[winner].candidate.digest, spread, len(tied)
+    )
+
+
+def _p99(sample: TimingSamples, typical: float) -> int:
+    if len(sample.single_call_cpu) >= 100:
+        return int(typical * tail_ratio(sample.single_call_cpu))
+    ordered = sorted(clean(sample))
+    return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] if ordered else 0

@@ -1,0 +1,122 @@
+"""Work of a signature: useful operations and bytes, the base of time budgets and physical floors.
+
+Imported by: backends' cost models, planning, admission.  Imports: candidates.model, phaseir.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tribunus.candidates.model import Signature
+from tribunus.numerics.policy import ComputePolicy
+from tribunus.phaseir import dims
+from tribunus.phaseir.ops import spec_of
+from tribunus.phaseir.program import Op, Role
+from tribunus.phaseir.types import TensorType
+from tribunus.targets.target import Peaks
+
+_PARTIAL_READERS: Final = frozenset(("gather", "gather_elements", "gather_nd", "slice"))
+"""Ops that need only part of their first operand."""
+
+WINOGRAD_SAVING: Final = 2.25
+"""F(2x2, 3x3) does 16 multiplications where the direct form does 36."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a call must do at given dims.
+
+    useful: operations that no honest kernel can avoid (multiply-adds count 2, taps on padding and transcendentals'
+    inner steps do not count).  weighted: operations with transcendentals weighed, for budgets.  nbytes: bytes of the
+    operands that must be touched.  integer: whether the operations are 8-bit.
+    """
+
+    useful: float
+    weighted: float
+    nbytes: int
+    integer: bool
+
+    def budget_ns(self, peaks: Peaks, slack: float) -> int:
+        """``slack`` times the roofline time, plus the cost of a call; never below two microseconds."""
+        rate = peaks.int8_ops if self.integer else peaks.flops
+        seconds = max(self.weighted / rate, self.nbytes / peaks.bytes_per_second(self.nbytes))
+        return max(2000, int(slack * seconds * 1e9)) + peaks.launch_ns
+
+    def floor_ns(self, peaks: Peaks) -> int:
+        """No kernel can be faster: useful operations at peak, bytes at the fastest cache that holds them."""
+        rate = peaks.int8_ops if self.integer else peaks.flops
+        return int(max(self.useful / rate, self.nbytes / peaks.fastest) * 1e9)
+
+
+def work_of(signature: Signature, bindings: Mapping[str, int]) -> Work:
+    """Work of one call of ``signature`` with its symbols at ``bindings``."""
+    useful = weighted = 0.0
+    integer = False
+    partial: dict[int, int] = {}
+    program = signature.program
+    for op in signature.phase.ops:
+        operands = [None if v < 0 else program.type_of(v) for v in op.inputs]
+        results = [program.type_of(v) for v in op.outputs]
+        flops = float(dims.evaluate(spec_of(op.kind).flops(operands, op.attributes, results), bindings))
+        weighted += flops
+        useful += _useful(op, flops, operands, results, bindings, signature.policy)
+        # a product of dequantized operands may be computed on the integers themselves
+        integer = integer or op.kind in ("matmul_integer", "conv_integer", "dequantize_linear")
+        if op.kind in _PARTIAL_READERS:
+            partial[op.inputs[0]] = sum(_bytes(t, bindings) for t in results)
+    touched = 0
+    for value, info in enumerate(program.values):
+        if info.role in (Role.INPUT, Role.WEIGHT):
+            size = _bytes(info.type, bindings)
+            touched += min(size, partial.get(value, size))
+    touched += sum(_bytes(program.type_of(v), bindings) for v in signature.outputs)
+    return Work(useful, weighted, touched, integer)
+
+
+def _bytes(type_: TensorType, bindings: Mapping[str, int]) -> int:
+    return dims.evaluate(type_.nbytes, bindings)
+
+
+def _useful(
+    op: Op,
+    flops: float,
+    operands: list[TensorType | None],
+    results: list[TensorType],
+    bindings: Mapping[str, int],
+    policy: ComputePolicy,
+) -> float:
+    if op.kind in ("matmul", "matmul_integer", "lstm", "gru", "conv_transpose"):
+        # Boundaries of a transposed convolution may crop taps; half of them is a safe lower estimate.
+        return flops / 2 if op.kind == "conv_transpose" else flops
+    if op.kind in ("conv", "conv_integer"):
+        inside = _taps_inside(op, operands, results, bindings)
+        saving = WINOGRAD_SAVING if policy is ComputePolicy.FP32_WINOGRAD else 1.0
+        return inside / saving
+    return 0.0
+
+
+def _taps_inside(
+    op: Op, operands: list[TensorType | None], results: list[TensorType], bindings: Mapping[str, int]
+) -> float:
+    """Operations of a convolution whose tap lies inside the image."""
+    x, w = operands[0], operands[1]
+    if x is None or w is None:
+        return 0.0
+    image = dims.evaluate_shape(x.shape, bindings)
+    kernel = dims.evaluate_shape(w.shape, bindings)
+    out = dims.evaluate_shape(results[0].shape, bindings)
+    strides, pads = op.attributes.integers("strides"), op.attributes.integers("pads")
+    dilations = op.attributes.integers("dilations")
+    total = 2.0 * out[0] * out[1] * kernel[1]
+    for axis in range(len(strides)):
+        pairs = 0
+        for tap in range(kernel[2 + axis]):
+            first = tap * dilations[axis] - pads[axis]
+            # positions p with 0 <= p * stride + first < extent
+            low = -(first // strides[axis]) if first < 0 else 0
+            high = min(out[2 + axis] - 1, (image[2 + axis] - 1 - first) // strides[axis])
+            pairs += max(0, high - low + 1)
+        total *= pairs
+    return total

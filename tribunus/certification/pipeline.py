@@ -1,0 +1,377 @@
+"""The whole pipeline, from a model to winners ready for a plan.  Read this page first.
+
+Imported by: certify (the pytest plug-in), cli, tests.  Knows no pytest.
+
+    prepare   model -> PhaseIR -> passes -> groups -> cover -> layouts -> candidates -> artifacts
+    check     one check of one candidate -> a receipt, appended to the ledger
+    contest   admitted candidates of a demand, ranked in one interleaved run
+    finish    winners -> plan -> program check -> signed image
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tribunus.admission.captured import CapturedCase, capture_operands, try_bindings
+from tribunus.admission.cases import CaseBook, generate_inputs
+from tribunus.admission.contest import ContestResult, Entry, hold_contest
+from tribunus.admission.context import CheckContext
+from tribunus.admission.key import Machine, content_key, full_key
+from tribunus.admission.policy import AdmissionPolicy
+from tribunus.admission.receipt import CHECKS, SUITE, Check, Receipt, Verdict
+from tribunus.admission.series import FUNCTIONS, OutcomeKind, outcome_of
+from tribunus.candidates.backend import Backend, Budget
+from tribunus.candidates.model import Artifact, Candidate, Signature
+from tribunus.candidates.registry import Registry
+from tribunus.candidates.search import CoveredUse, choose_cover, proposals
+from tribunus.canon import Digest, JsonObject, digest_of
+from tribunus.errors import TribunusError
+from tribunus.frontend.bindings import DimBindings
+from tribunus.frontend.model import ImportedModel, import_model
+from tribunus.isolation.executor import Executor
+from tribunus.ledger.artifacts import ArtifactStore
+from tribunus.ledger.evidence import find_evidence
+from tribunus.ledger.store import Ledger
+from tribunus.numerics.policy import ComputePolicy
+from tribunus.passes.partition import partition
+from tribunus.passes.pipeline import run_passes
+from tribunus.phaseir.program import Array, Program
+from tribunus.planning.assemble import ProfileDraft, Winner
+from tribunus.planning.layout_plan import LayoutProblem, plan_layouts
+from tribunus.planning.schedule import Demand
+from tribunus.targets.target import Peaks, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be certified, decided before anything runs.
+
+    choices: digests of the only candidates to certify, None: those that backends propose.
+    """
+
+    model: Path
+    external_data: bool
+    profiles: tuple[DimBindings, ...]
+    target: Target
+    compute: ComputePolicy
+    effort: Budget
+    policy: AdmissionPolicy
+    jobs: int
+    choices: frozenset[Digest] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What the session works with: backends, executor, evidence, machine, clock."""
+
+    registry: Registry
+    executor: Executor
+    ledger: Ledger
+    artifacts: ArtifactStore
+    peaks: Peaks | None
+    cache_bytes: int
+    machine: Machine
+    machine_digest: Digest
+    versions: tuple[tuple[str, str], ...]
+    tools: tuple[tuple[str, str], ...]
+    toolchain: Digest
+    audit: Callable[[Artifact], tuple[str, ...]]
+    used_features: Callable[[Artifact], frozenset[str]]
+    clock_ns: Callable[[], int]
+    say: Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Item:
+    """A candidate on its way through the checks.
+
+    key: the cache key as recorded when the artifact was built.  note: why it has no artifact, empty otherwise.
+    """
+
+    demand: Demand
+    backend: Backend
+    candidate: Candidate
+    round: int
+    artifact: Artifact | None = None
+    key: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    receipts: list[Receipt] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> OutcomeKind:
+        """What became of it so far."""
+        return OutcomeKind.REJECTED if self.note else outcome_of(self.receipts)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """One profile on its way to a plan.  source: the program as imported, before any pass."""
+
+    name: str
+    source: Program
+    program: Program
+    uses: tuple[CoveredUse, ...]
+    profile: ProfileDraft
+
+
+class Certification:
+    """One certification: owns the model, the proposals, the goldens and the verdicts; the one writer of the ledger."""
+
+    def __init__(self, request: Request, bench: Bench, captured: Sequence[CapturedCase]) -> None:
+        self.request = request
+        self.bench = bench
+        self.captured = tuple(captured)
+        self.imported: ImportedModel = import_model(
+            request.model, request.profiles, external_data=request.external_data
+        )
+        self.constants = self.imported.constants
+        self.programs = tuple(run_passes(program, self.constants) for program in self.imported.programs)
+        self.items: list[Item] = []
+        self.drafts: tuple[Draft, ...] = ()
+        self.contests: dict[Demand, ContestResult] = {}
+        self.reused = 0
+        self.differing: dict[str, tuple[str, str]] = {}
+        self._refused: frozenset[str] = frozenset()
+        self._cases: tuple[Digest, CaseBook] | None = None
+        self._operands: dict[Digest, list[dict[int, Array]]] = {}
+        self._plan()
+
+    def _plan(self) -> None:
+        """Cover, layouts and demands of every profile, for what was not refused so far."""
+        request, bench = self.request, self.bench
+        drafts: list[Draft] = []
+        for position, program in enumerate(self.programs):
+            cut = partition(program, 0, self.constants)
+            uses = choose_cover(
+                program, cut, bench.registry, request.target, request.compute, self.constants, self._refused
+            )
+            problem = LayoutProblem(
+                program,
+                program.only_phase,
+                [c.use for c in uses],
+                [c.signature for c in uses],
+                cut.aliases,
+                {c.signature.digest: c.choices for c in uses},
+            )
+            schedule = plan_layouts(problem, request.compute, self.constants)
+            name = str(request.profiles[position])
+            points = tuple(tuple(p[s.name] for s in program.symbols) for p in representatives(program))
+            drafts.append(
+                Draft(
+                    name,
+                    self.imported.programs[position],
+                    program,
+                    tuple(uses),
+                    ProfileDraft(name, program, schedule, points),
+                )
+            )
+        self.drafts = tuple(drafts)
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        """Every demand of every profile, each once."""
+        return tuple(dict.fromkeys(d for draft in self.drafts for d in draft.profile.schedule.demands()))
+
+    def propose(self) -> list[Item]:
+        """Candidates for every demand that has none yet, built; the next round of items."""
+        known = {item.demand for item in self.items}
+        number = 1 + max((item.round for item in self.items), default=0)
+        fresh = [
+            Item(demand, backend, candidate, number)
+            for demand in self.demands
+            if demand not in known
+            for backend, candidate in proposals(
+                demand.signature, demand.layouts, self.bench.registry, self.request.target, self.request.effort
+            )
+            if self.request.choices is None or candidate.digest in self.request.choices
+        ]
+        self._build(fresh)
+        for item in fresh:
+            if item.artifact is not None:
+                item.key = full_key(item.artifact, self.request.target, self.bench.machine)
+        self.items.extend(fresh)
+        return fresh
+
+    def check(self, item: Item, check: Check) -> Receipt:
+        """One check of one candidate: reused from the ledger where every key field is equal, else made and appended.
+
+        The cache-key check itself is never reused: it is what decides.
+        """
+        artifact = item.artifact
+        if artifact is None:
+            raise TribunusError(f"{item.candidate.name} was never built: {item.note}")
+        context = self._context(item, artifact)
+        key = dict(item.key)
+        if check is not Check.CACHE_KEY:
+            earlier = find_evidence(self.bench.ledger, item.candidate.digest, check, key, self.bench.machine_digest)
+            self.differing.update({name: (then, now) for name, then, now in earlier.differing})
+            if earlier.receipt is not None:
+                self.reused += 1
+                item.receipts.append(earlier.receipt)
+                return earlier.receipt
+        self.bench.executor.renew()
+        receipt = FUNCTIONS[check](artifact, self.bench.executor, context)
+        self.bench.ledger.append(receipt, key)
+        item.receipts.append(receipt)
+        return receipt
+
+    def run_series(self, item: Item) -> Iterator[Receipt]:
+        """All six checks in order, ending at the first that does not pass."""
+        for check in CHECKS:
+            receipt = self.check(item, check)
+            yield receipt
+            if receipt.verdict is not Verdict.PASSED:
+                return
+
+    def admitted(self, demand: Demand) -> list[Item]:
+        """Admitted candidates of a demand."""
+        return [item for item in self.items if item.demand == demand and item.outcome is OutcomeKind.ADMITTED]
+
+    def next_round(self) -> list[Item]:
+        """Items of a further round: where a demand ended without an admitted candidate, another cover is tried.
+
+        Empty when every demand is served, or when nothing is left to try.
+        """
+        served = {item.demand for item in self.items if item.outcome is OutcomeKind.ADMITTED}
+        failed = {d.signature.digest for d in self.demands if d not in served}
+        if not failed or failed <= self._refused:
+            return []
+        self._refused |= failed
+        try:
+            self._plan()
+        except TribunusError as error:
+            self.bench.say(f"no other cover: {error.detail.splitlines()[0]}")
+            return []
+        return self.propose()
+
+    def unserved(self) -> tuple[Demand, ...]:
+        """Demands without an admitted candidate."""
+        return tuple(demand for demand in self.demands if not self.admitted(demand))
+
+    def contest(self, demand: Demand) -> ContestResult:
+        """Rank the admitted candidates of a demand in one interleaved run; held once."""
+        if demand not in self.contests:
+            cases = self._case_book(demand.signature)
+            entries = [
+                Entry(item.candidate, item.artifact, max((r.worst_share for r in item.receipts), default=0.0))
+                for item in self.admitted(demand)
+                if item.artifact is not None
+            ]
+            self.contests[demand] = hold_contest(
+                entries, cases.timing_case(), self.bench.executor, cold=self._weight_bytes() > self.bench.cache_bytes
+            )
+        return self.contests[demand]
+
+    def winners(self) -> dict[Demand, Winner]:
+        """The winner of every demand.  Every demand must be served."""
+        found: dict[Demand, Winner] = {}
+        for demand in self.demands:
+            result = self.contest(demand)
+            item = next(i for i in self.admitted(demand) if i.candidate.digest == result.winner)
+            if item.artifact is not None:
+                key = content_key(item.candidate, demand.signature, self.request.target)
+                found[demand] = Winner(item.artifact, item.backend, key)
+        return found
+
+    def generated_case(self, draft: Draft) -> CapturedCase:
+        """A case for a profile that nobody captured one for: the program's own vector at the expected dims."""
+        program = draft.program
+        inputs = generate_inputs(program, program.scope.optimum())
+        named = {program.values[value].label: array for value, array in inputs.items()}
+        return CapturedCase(f"generated {draft.name}", named, None)
+
+    def policy_document(self) -> JsonObject:
+        """Everything that was demanded, for the signed statement."""
+        policy = self.request.policy
+        return {
+            "compute": self.request.compute.value,
+            "effort": self.request.effort.effort.value,
+            "limit": self.request.effort.limit,
+            "suite": SUITE,
+            "slack": str(policy.slack),
+            "minimum_cases": policy.minimum_cases,
+            "replays": [[axis.value, count] for axis, count in policy.replays],
+        }
+
+    def _weight_bytes(self) -> int:
+        """Bytes of all constants of the model."""
+        return sum(array.nbytes for array in self.constants.view().values())
+
+    def _build(self, items: Sequence[Item]) -> None:
+        """Artifacts of ``items``: from the store, or built in a pool of ``jobs`` threads (each runs a compiler)."""
+
+        def build(item: Item) -> None:
+            stored = self.bench.artifacts.get(item.candidate, item.demand.signature, self.bench.toolchain)
+            if stored is not None:
+                item.artifact = stored
+                return
+            with tempfile.TemporaryDirectory(prefix="tribunus-build-") as folder:
+                try:
+                    item.artifact = item.backend.build(
+                        item.candidate, item.demand.signature, self.request.target, Path(folder)
+                    )
+                except TribunusError as error:
+                    item.note = f"the build failed: {error.detail}"
+                    return
+            self.bench.artifacts.put(item.artifact, self.bench.toolchain)
+
+        with concurrent.futures.ThreadPoolExecutor(max_workers=self.request.jobs) as pool:
+            for position, _ in enumerate(pool.map(build, items), start=1):
+                if position % 50 == 0 or position == len(items):
+                    self.bench.say(f"built {position} of {len(items)} candidates")
+
+    def _case_book(self, signature: Signature) -> CaseBook:
+        """Cases of a signature; only the last one is kept, because candidates come grouped by signature."""
+        if self._cases is None or self._cases[0] != signature.digest:
+            if not self._operands:
+                self._operands = self._capture()
+            self._cases = signature.digest, CaseBook(signature, self._operands.get(signature.digest, ()))
+        return self._cases[1]
+
+    def _capture(self) -> dict[Digest, list[dict[int, Array]]]:
+        found: dict[Digest, list[dict[int, Array]]] = {}
+        for draft in self.drafts:
+            uses = [(c.use, c.signature.digest) for c in draft.uses]
+            bound = ((c, try_bindings(draft.program, c)) for c in self.captured)
+            case, bindings = next(((c, b) for c, b in bound if b is not None), (None, None))
+            if case is not None and bindings is not None:
+                for digest, operands in capture_operands(draft.program, self.constants, case, bindings, uses).items():
+                    found.setdefault(digest, []).extend(operands)
+        return found
+
+    def _context(self, item: Item, artifact: Artifact) -> CheckContext:
+        bench, request = self.bench, self.request
+        rivals = self.admitted(item.demand)
+        return CheckContext(
+            signature=item.demand.signature,
+            target=request.target,
+            policy=request.policy,
+            cases=self._case_book(item.demand.signature),
+            layouts=item.demand.layouts,
+            peaks=bench.peaks,
+            canary=None,
+            incumbent=rivals[0].artifact if rivals else None,
+            key_of=lambda a: full_key(a, request.target, bench.machine),
+            expected_key=item.key,
+            audit=bench.audit,
+            used_features=bench.used_features,
+            machine=bench.machine_digest,
+            versions=bench.versions,
+            clock_ns=bench.clock_ns,
+        )
+
+
+def representatives(program: Program) -> list[Mapping[str, int]]:
+    """Dims at which a program is certified: all at the expected, the smallest and the largest values."""
+    scope = program.scope
+    points = [scope.optimum(), {s.name: s.lo for s in program.symbols}, scope.upper()]
+    return [dict(p) for p in dict.fromkeys(tuple(point.items()) for point in points)]
+
+
+def toolchain_digest(registry: Registry, versions: Sequence[tuple[str, str]]) -> Digest:
+    """Identity of what builds artifacts: names of backends and versions of tools."""
+    return digest_of([list(registry.backends), [[name, version] for name, version in versions]])

@@ -1,0 +1,142 @@
+"""The program check: the assembled image, replayed on every case, against the float64 program.
+
+Imported by: certification.sealing.  Imports: oracle, admission.  The judgement is pure.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tribunus.admission.captured import CapturedCase, program_inputs
+from tribunus.admission.receipt import Figure, Reason, Verdict
+from tribunus.canon import Digest, JsonObject, digest_of, f64_to_text
+from tribunus.isolation.program_run import ProgramRun
+from tribunus.numerics.policy import ComputePolicy
+from tribunus.oracle.propagation import ProgramVerdict, judge_program, program_budget
+from tribunus.oracle.witness import WitnessVerdict, compare_witness
+from tribunus.phaseir.program import Array, Constants, Program
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramReceipt:
+    """What the program check saw on one case.
+
+    bit_equal: whether two replays in different processes agreed in every bit.  error_share: largest error in units of
+    its budget over all outputs.  witness: how an independent engine compares, in words; empty where there is none.
+    cpu_ns, wall_ns: median of a replay.
+    """
+
+    profile: str
+    case: str
+    verdict: Verdict
+    reason: Reason | None
+    bit_equal: bool
+    error_share: float
+    elements: int
+    witness: str
+    cpu_ns: int
+    wall_ns: int
+    started_us: int
+    took_ns: int
+    digest: Digest = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", digest_of(self.document()))
+
+    def document(self) -> JsonObject:
+        """Document form."""
+        reason: JsonObject | None = None
+        if self.reason is not None:
+            reason = {
+                "kind": self.reason.kind,
+                "text": self.reason.text,
+                "figures": [[f.what, f.seen, f.allowed] for f in self.reason.figures],
+            }
+        return {
+            "schema": "tribunus.program-receipt/1",
+            "profile": self.profile,
+            "case": self.case,
+            "verdict": self.verdict.value,
+            "reason": reason,
+            "bit_equal": self.bit_equal,
+            "error_share": f64_to_text(self.error_share),
+            "elements": self.elements,
+            "witness": self.witness,
+            "cpu_ns": self.cpu_ns,
+            "wall_ns": self.wall_ns,
+            "started_us": self.started_us,
+            "took_ns": self.took_ns,
+        }
+
+
+def judge_case(
+    program: Program,
+    constants: Constants,
+    case: CapturedCase,
+    bindings: Mapping[str, int],
+    run: ProgramRun,
+    profile: str,
+    policy: ComputePolicy,
+) -> ProgramReceipt:
+    """Judge the replay of one case: two runs bit-equal, then per element and per tensor against the budget."""
+    started, begin = time.time_ns() // 1000, time.perf_counter_ns()
+    labels = {program.values[v].label: v for v in program.only_phase.outputs}
+    verdict, reason, share, witness = Verdict.PASSED, None, 0.0, ""
+    bit_equal = not run.died and all(run.first[label].tobytes() == run.second[label].tobytes() for label in run.first)
+    if run.died:
+        verdict, reason = Verdict.CRASHED, Reason("crash", f"replaying case {case.name!r} died: {run.died}")
+    elif not bit_equal:
+        verdict, reason = Verdict.REJECTED, Reason("replays differ", "two replays of the image differ in some bit")
+    else:
+        outputs: dict[int, Array] = {labels[label]: array for label, array in run.first.items()}
+        budget = program_budget(program, constants, program_inputs(program, case), policy, bindings=bindings)
+        judged = judge_program(outputs, budget)
+        counted = [o for o in judged.outputs if not o.is_reported_only]
+        share = max((max(o.element_ratio, o.tensor_ratio) for o in counted), default=0.0)
+        if not judged.accepted:
+            verdict, reason = Verdict.REJECTED, _reason(program, judged)
+        if case.witness is not None:
+            witness = _witness(compare_witness(program, case.witness, budget))
+    return ProgramReceipt(
+        profile=profile,
+        case=case.name,
+        verdict=verdict,
+        reason=reason,
+        bit_equal=bit_equal,
+        error_share=share,
+        elements=sum(array.size for array in run.first.values()),
+        witness=witness,
+        cpu_ns=_median(run.cpu_ns),
+        wall_ns=_median(run.wall_ns),
+        started_us=started,
+        took_ns=time.perf_counter_ns() - begin,
+    )
+
+
+def _reason(program: Program, judged: ProgramVerdict) -> Reason:
+    refused = [o for o in judged.outputs if not o.accepted]
+    worst = max(refused, key=lambda o: max(o.element_ratio, o.tensor_ratio))
+    label = program.values[worst.id].label
+    return Reason(
+        "beyond the program's budget",
+        f"output {label!r} is further from the float64 program than honest arithmetic goes, at {list(worst.worst)}",
+        (
+            Figure("element error / its allowance", f"{worst.element_ratio:.3g}", "1"),
+            Figure("tensor error / its allowance", f"{worst.tensor_ratio:.3g}", "1"),
+        ),
+    )
+
+
+def _witness(found: Sequence[WitnessVerdict]) -> str:
+    return "; ".join(
+        f"{w.name}: {w.ratio:.3g} of the allowance"
+        + ("" if w.agrees else ", DISAGREES")
+        + (" (reported only)" if w.is_reported_only else "")
+        for w in found
+    )
+
+
+def _median(values: tuple[int, ...]) -> int:
+    return sorted(values)[len(values) // 2] if values else 0

@@ -1,0 +1,378 @@
+"""The independent plan checker: proves from an image alone that replaying its plan is sound.
+
+Imported by: runtime, certification, cli (verify).  Imports: errors, plan, phaseir.dims.  Shares no code with the
+planners.
+
+Proved: every kernel and tensor lies in its blob, is used, and has its digest; every launch fits its kernel's recipe;
+every buffer lies in the arena and is large enough for the whole range of the dims; nothing is read before it was
+written; buffers that are live together do not overlap; every kernel has exactly one admission with six passes, and its
+key is the kernel's.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from tribunus.errors import (
+    AliasError,
+    ArenaBoundsError,
+    IntegrityError,
+    KernelBoundsError,
+    OrderError,
+    OverlapError,
+    PlanError,
+    ReadBeforeWriteError,
+    ReceiptExtraError,
+    ReceiptFailError,
+    ReceiptMissingError,
+    TensorBoundsError,
+    UnusedError,
+)
+from tribunus.image.admissions import CHECK_NAMES, AdmissionLine, decode_lines
+from tribunus.phaseir import dims
+from tribunus.phaseir.dims import Dim, DimScope
+from tribunus.phaseir.layouts import Layout
+from tribunus.phaseir.types import TensorType
+from tribunus.plan.code import Recipe, SlotKind
+from tribunus.plan.document import content_key_to_json
+from tribunus.plan.plan import (
+    KERNEL_ALIGN,
+    TENSOR_ALIGN,
+    Buffer,
+    BufferRole,
+    Launch,
+    Plan,
+    PlanKernel,
+    Profile,
+)
+from tribunus.records import dataclass
+
+
+class CheckedRegion(Protocol):
+    """What the checker needs of an opened region."""
+
+    def kernels(self) -> memoryview:
+        """The kernel pack."""
+        ...
+
+    def weights(self, shard: int) -> memoryview:
+        """A weight shard."""
+        ...
+
+    def admissions(self) -> bytes:
+        """Admission lines."""
+        ...
+
+    @property
+    def weights_count(self) -> int:
+        """Number of shards."""
+        ...
+
+
+def check_region(plan: Plan, region: CheckedRegion) -> None:
+    """Prove the plan of an opened region.  Raises leaves of PlanError and ReceiptError, IntegrityError."""
+    sizes = [len(region.weights(i)) for i in range(region.weights_count)]
+    check_plan(plan, region.kernels(), sizes)
+    check_admissions(plan, decode_lines(region.admissions()))
+
+
+def check_plan(plan: Plan, pack: memoryview, shard_sizes: Sequence[int]) -> None:
+    """Prove the plan against its blobs.  Raises leaves of PlanError, IntegrityError."""
+    _check_pack(plan, pack)
+    _check_tensors(plan, shard_sizes)
+    used_kernels: set[int] = set()
+    used_tensors: set[int] = set()
+    names: set[str] = set()
+    for profile in plan.profiles:
+        if profile.name in names:
+            raise PlanError(f"two profiles are named {profile.name[:60]!r}")
+        names.add(profile.name)
+        _check_profile(plan, profile, used_kernels, used_tensors)
+    _check_disjoint(plan.profiles)
+    if unused := set(range(len(plan.kernels))) - used_kernels:
+        raise UnusedError(f"kernel {plan.kernels[min(unused)].id} is launched by nothing")
+    if unused := set(range(len(plan.tensors))) - used_tensors:
+        raise UnusedError(f"tensor {min(unused)} is read by nothing")
+
+
+def check_admissions(plan: Plan, lines: Sequence[AdmissionLine]) -> None:
+    """One admission a kernel, six passes each, keys equal.  Raises leaves of ReceiptError."""
+    by_kernel = {line.kernel: line for line in lines}
+    known = {kernel.id for kernel in plan.kernels}
+    if len(known) != len(plan.kernels):
+        raise PlanError("two kernels share an id")
+    if extra := sorted(by_kernel.keys() - known) or (["one"] if len(by_kernel) != len(lines) else []):
+        raise ReceiptExtraError(f"an admission for {extra[0]}, which the plan does not have, or has admitted already")
+    for kernel in plan.kernels:
+        line = by_kernel.get(kernel.id)
+        if line is None:
+            raise ReceiptMissingError(f"kernel {kernel.id} has no admission")
+        if set(line.checks) != set(CHECK_NAMES):
+            raise ReceiptMissingError(f"kernel {kernel.id} was not through all six checks")
+        for name, (verdict, _) in line.checks.items():
+            if verdict != "passed":
+                raise ReceiptFailError(f"kernel {kernel.id}: the {name} check says {verdict}")
+        _check_key(plan, kernel, line)
+
+
+def _check_key(plan: Plan, kernel: PlanKernel, line: AdmissionLine) -> None:
+    expected = {name: str(value) for name, value in content_key_to_json(kernel.key).items()}
+    expected |= {"signature": kernel.signature, "candidate": kernel.candidate, "code": kernel.digest}
+    for name, value in expected.items():
+        if line.key.get(name) != value:
+            raise ReceiptFailError(f"kernel {kernel.id}: its admission was made for another {name}")
+    if kernel.key.arch != plan.arch:
+        raise ReceiptFailError(f"kernel {kernel.id} was admitted for {kernel.key.arch}, the plan is for {plan.arch}")
+
+
+def _check_pack(plan: Plan, pack: memoryview) -> None:
+    spans: list[tuple[int, int, str, str]] = []
+    for kernel in plan.kernels:
+        spans.append((kernel.offset, kernel.size, kernel.digest, kernel.id))
+    for entry in plan.host:
+        spans.append((entry.offset, entry.size, entry.digest, entry.role))
+    covered = 0
+    for offset, size, digest, name in sorted(spans):
+        if offset % KERNEL_ALIGN or offset + size > len(pack):
+            raise KernelBoundsError(f"{name} at {offset} of {size} bytes is misaligned or outside the pack")
+        if offset < covered:
+            raise KernelBoundsError(f"{name} overlaps the code before it")
+        if bytes(pack[covered:offset]).strip(b"\0"):
+            raise KernelBoundsError(f"bytes before {name} belong to nothing and are not zero")
+        if hashlib.sha256(pack[offset : offset + size]).hexdigest() != digest:
+            raise IntegrityError(f"{name}: its bytes in the pack have another digest than the plan says")
+        covered = offset + size
+    if bytes(pack[covered:]).strip(b"\0"):
+        raise KernelBoundsError("bytes behind the last kernel belong to nothing and are not zero")
+
+
+def _check_tensors(plan: Plan, shard_sizes: Sequence[int]) -> None:
+    for number, tensor in enumerate(plan.tensors):
+        if tensor.blob >= len(shard_sizes):
+            raise TensorBoundsError(f"tensor {number} lies in shard {tensor.blob}, there are {len(shard_sizes)}")
+        if tensor.offset % TENSOR_ALIGN or tensor.offset + tensor.size > shard_sizes[tensor.blob]:
+            raise TensorBoundsError(f"tensor {number} is misaligned or outside its shard")
+        if tensor.kernel >= len(plan.kernels):
+            raise TensorBoundsError(f"tensor {number} is packed for kernel {tensor.kernel}, which does not exist")
+        weights = plan.kernels[tensor.kernel].recipe.weights
+        if tensor.operand >= len(weights) or weights[tensor.operand].nbytes != tensor.size:
+            raise TensorBoundsError(f"tensor {number} has not the size that its kernel's recipe states")
+    if set(range(len(shard_sizes))) - {tensor.blob for tensor in plan.tensors}:
+        raise UnusedError("a weight shard holds no tensor")
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """What a launch does to buffers: positions in ``profile.buffers``."""
+
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    scratch: tuple[int, ...]
+    in_place: frozenset[tuple[int, int]]
+
+
+def _check_profile(plan: Plan, profile: Profile, kernels: set[int], tensors: set[int]) -> None:
+    scope = DimScope(profile.symbols)
+    where = f"profile {profile.name[:40]!r}"
+    for number, buffer in enumerate(profile.buffers):
+        if buffer.offset % TENSOR_ALIGN or buffer.offset + buffer.size > profile.arena:
+            raise ArenaBoundsError(f"{where}: buffer {number} is misaligned or outside the arena")
+        if buffer.view_of is not None:
+            _check_view(profile.buffers, number, where)
+    accesses: list[_Access] = []
+    for number, launch in enumerate(profile.launches):
+        at = f"{where}, launch {number}"
+        if launch.kernel >= len(plan.kernels):
+            raise PlanError(f"{at} names kernel {launch.kernel}, which does not exist")
+        if any(not 0 <= earlier < number for earlier in launch.wait):
+            raise OrderError(f"{at} waits for a launch that is not before it")
+        if not 1 <= launch.parts <= plan.threads:
+            raise PlanError(f"{at} is cut into {launch.parts} parts for {plan.threads} threads")
+        kernels.add(launch.kernel)
+        accesses.append(_check_launch(plan, profile, launch, scope, at, tensors))
+    _check_ports(profile, scope, where)
+    _check_flow(profile, accesses, where)
+    if (need := _waits_missing(profile, accesses)) is not None:
+        raise OrderError(f"{where}, launch {need[0]} reads what launch {need[1]} writes and does not wait for it")
+
+
+def _check_view(buffers: Sequence[Buffer], number: int, where: str) -> None:
+    view = buffers[number]
+    if view.view_of is None or view.view_of >= len(buffers) or view.view_of == number:
+        raise AliasError(f"{where}: buffer {number} is a view of nothing")
+    parent = buffers[view.view_of]
+    if parent.view_of is not None:
+        raise AliasError(f"{where}: buffer {number} is a view of a view")
+    if view.offset < parent.offset or view.offset + view.size > parent.offset + parent.size:
+        raise AliasError(f"{where}: buffer {number} is not inside the buffer it is a view of")
+
+
+def _check_launch(plan: Plan, profile: Profile, launch: Launch, scope: DimScope, at: str, tensors: set[int]) -> _Access:
+    kernel = plan.kernels[launch.kernel]
+    recipe = kernel.recipe
+    if len(launch.bind) != len(kernel.symbols) or len(launch.args) != recipe.buffer_count:
+        raise PlanError(f"{at}: arguments do not fit the recipe of {kernel.id}")
+    own = dict(zip(kernel.symbols, launch.bind, strict=True))
+    buffers: list[int] = []
+    first_weight = len(recipe.inputs) + len(recipe.outputs)
+    for position, slot in enumerate(launch.args):
+        is_weight = first_weight <= position < first_weight + len(recipe.weights)
+        if is_weight != (slot.kind is SlotKind.TENSOR):
+            raise PlanError(f"{at}: argument {position} is a {slot.kind.value}")
+        if slot.kind is SlotKind.TENSOR:
+            if slot.index >= len(plan.tensors):
+                raise TensorBoundsError(f"{at}: tensor {slot.index} does not exist")
+            tensor = plan.tensors[slot.index]
+            if tensor.kernel != launch.kernel or tensor.operand != position - first_weight:
+                raise TensorBoundsError(f"{at}: tensor {slot.index} was packed for another operand")
+            tensors.add(slot.index)
+            continue
+        if slot.index >= len(profile.buffers):
+            raise ArenaBoundsError(f"{at}: buffer {slot.index} does not exist")
+        need = _needed(recipe, position, own, scope)
+        if need > profile.buffers[slot.index].size:
+            have = profile.buffers[slot.index].size
+            raise ArenaBoundsError(f"{at}: argument {position} needs {need} bytes, its buffer has {have}")
+        align = _alignment(recipe, position)
+        if profile.buffers[slot.index].offset % align:
+            raise ArenaBoundsError(f"{at}: argument {position} must lie at a multiple of {align}")
+        buffers.append(slot.index)
+    inputs, outputs = len(recipe.inputs), len(recipe.outputs)
+    pairs = frozenset((buffers[inputs + o], buffers[i]) for o, i in recipe.in_place)
+    return _Access(
+        tuple(buffers[:inputs]),
+        tuple(buffers[inputs : inputs + outputs]),
+        tuple(buffers[inputs + outputs :]),
+        pairs,
+    )
+
+
+def _needed(recipe: Recipe, position: int, own: Mapping[str, Dim], scope: DimScope) -> int:
+    """Bytes that argument ``position`` may touch for any value of the profile's symbols."""
+    operands = (*recipe.inputs, *recipe.outputs)
+    if position < len(operands):
+        return _bytes(operands[position].type, operands[position].layout, own, scope)
+    return scope.bounds(dims.substitute(recipe.workspace, own))[1]
+
+
+def _bytes(type_: TensorType, layout: Layout, own: Mapping[str, Dim], scope: DimScope) -> int:
+    shape = tuple(dims.substitute(d, own) for d in type_.shape)
+    return scope.bounds(layout.elements(shape))[1] * type_.dtype.itemsize
+
+
+def _alignment(recipe: Recipe, position: int) -> int:
+    operands = (*recipe.inputs, *recipe.outputs)
+    return operands[position].align if position < len(operands) else TENSOR_ALIGN
+
+
+def _check_ports(profile: Profile, scope: DimScope, where: str) -> None:
+    labels: set[str] = set()
+    for role, ports in ((BufferRole.INPUT, profile.inputs), (BufferRole.OUTPUT, profile.outputs)):
+        for port in ports:
+            at = f"{where}: {role.value} {port.label[:40]!r}"
+            if (role.value + port.label) in labels:
+                raise PlanError(f"{at} is given twice")
+            labels.add(role.value + port.label)
+            if port.buffer >= len(profile.buffers):
+                raise ArenaBoundsError(f"{at} lies in a buffer that does not exist")
+            buffer = profile.buffers[port.buffer]
+            if role is BufferRole.INPUT and buffer.role is not BufferRole.INPUT:
+                raise PlanError(f"{at} lies in a buffer of role {buffer.role.value}")
+            if role is BufferRole.OUTPUT and buffer.role not in (BufferRole.OUTPUT, BufferRole.INPUT):
+                raise PlanError(f"{at} lies in a buffer of role {buffer.role.value}")
+            if scope.bounds(port.layout.elements(port.type.shape))[1] * port.type.dtype.itemsize > buffer.size:
+                raise ArenaBoundsError(f"{at} is larger than its buffer")
+
+
+def _check_flow(profile: Profile, accesses: Sequence[_Access], where: str) -> None:
+    """Reads after writes, inputs never written, and no two live buffers in the same bytes."""
+    end = len(accesses)
+    parent = [n if b.view_of is None else b.view_of for n, b in enumerate(profile.buffers)]
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for number, buffer in enumerate(profile.buffers):
+        if buffer.role in (BufferRole.INPUT, BufferRole.STATE):
+            first[parent[number]], last[parent[number]] = -1, end
+    for position, access in enumerate(accesses):
+        for number in access.reads:
+            if parent[number] not in first:
+                raise ReadBeforeWriteError(
+                    f"{where}, launch {position} reads buffer {number}, which nothing has written"
+                )
+            last[parent[number]] = max(last[parent[number]], position)
+        for number in (*access.writes, *access.scratch):
+            if profile.buffers[number].role is BufferRole.INPUT:
+                raise AliasError(f"{where}, launch {position} writes an input")
+            first.setdefault(parent[number], position)
+            last[parent[number]] = max(last.get(parent[number], position), position)
+        shared = {parent[n] for n in access.reads} & {parent[n] for n in access.writes}
+        allowed = {parent[o] for o, i in access.in_place if parent[o] == parent[i]}
+        if shared - allowed:
+            raise AliasError(f"{where}, launch {position} writes a buffer that it reads")
+    for port in profile.outputs:
+        if parent[port.buffer] not in first:
+            raise ReadBeforeWriteError(f"{where}: output {port.label[:40]!r} is written by nothing")
+        last[parent[port.buffer]] = end
+    _check_overlap(profile, first, last, where)
+
+
+def _check_overlap(profile: Profile, first: Mapping[int, int], last: Mapping[int, int], where: str) -> None:
+    """Sweep over time with the live intervals in order; only neighbours can overlap a new one."""
+    events = sorted(
+        [(first[n], 1, n) for n in first if profile.buffers[n].size]
+        + [(last[n] + 1, 0, n) for n in first if profile.buffers[n].size]
+    )
+    live: list[tuple[int, int, int]] = []
+    for _, begins, number in events:
+        buffer = profile.buffers[number]
+        entry = (buffer.offset, buffer.offset + buffer.size, number)
+        position = bisect.bisect_left(live, entry)
+        if not begins:
+            del live[position]
+            continue
+        if position < len(live) and live[position][0] < entry[1]:
+            raise OverlapError(f"{where}: buffers {number} and {live[position][2]} are live in the same bytes")
+        if position and live[position - 1][1] > entry[0]:
+            raise OverlapError(f"{where}: buffers {number} and {live[position - 1][2]} are live in the same bytes")
+        live.insert(position, entry)
+
+
+def _waits_missing(profile: Profile, accesses: Sequence[_Access]) -> tuple[int, int] | None:
+    """A launch and the writer of a buffer it reads, if it does not wait for it."""
+    parent = [n if b.view_of is None else b.view_of for n, b in enumerate(profile.buffers)]
+    writer: dict[int, int] = {}
+    for position, access in enumerate(accesses):
+        for number in access.reads:
+            source = writer.get(parent[number])
+            if source is not None and source not in profile.launches[position].wait:
+                return position, source
+        for number in access.writes:
+            writer[parent[number]] = position
+    return None
+
+
+def _check_disjoint(profiles: Sequence[Profile]) -> None:
+    """No request may fit two profiles: the input shapes of any two exclude each other."""
+    for position, left in enumerate(profiles):
+        for right in profiles[position + 1 :]:
+            if _may_meet(left, right):
+                raise PlanError(f"profiles {left.name[:40]!r} and {right.name[:40]!r} take the same inputs")
+
+
+def _may_meet(left: Profile, right: Profile) -> bool:
+    by_label = {port.label: port for port in right.inputs}
+    for port in left.inputs:
+        other = by_label.get(port.label)
+        if other is None or port.type.rank != other.type.rank:
+            return False
+        for a, b in zip(port.type.shape, other.type.shape, strict=True):
+            (a_lo, a_hi), (b_lo, b_hi) = DimScope(left.symbols).bounds(a), DimScope(right.symbols).bounds(b)
+            if a_hi < b_lo or b_hi < a_lo:
+                return False
+    return True
+
+
+__all__ = ["CheckedRegion", "check_admissions", "check_plan", "check_region"]

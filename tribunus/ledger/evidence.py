@@ -1,0 +1,45 @@
+"""When earlier evidence still holds.
+
+Imported by: certification, cli.  Imports: ledger.store, admission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tribunus.admission.receipt import Check, Receipt, Verdict
+from tribunus.canon import Digest
+from tribunus.ledger.store import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """What the ledger says about one check on one candidate.
+
+    receipt: evidence that holds, None if there is none.  differing: key fields that differ from the newest receipt,
+    (name, then, now).
+    """
+
+    receipt: Receipt | None
+    differing: tuple[tuple[str, str, str], ...]
+
+
+def find_evidence(ledger: Ledger, candidate: Digest, check: Check, key: Mapping[str, str], machine: Digest) -> Reuse:
+    """Evidence is reused only where every key field is equal; timing also needs the same machine.
+
+    A receipt that is ``mistrusted``, or that ended in a crash or a time-out, is made again.
+    """
+    entry = ledger.latest(candidate, check)
+    if entry is None:
+        return Reuse(None, ())
+    differing = tuple(
+        (name, entry.key.get(name, "absent"), key.get(name, "absent"))
+        for name in sorted(entry.key.keys() | key.keys())
+        if entry.key.get(name) != key.get(name)
+    )
+    if check is Check.TIMING and entry.receipt.machine != machine:
+        differing += (("machine", entry.receipt.machine[:12], machine[:12]),)
+    if differing or entry.receipt.verdict not in (Verdict.PASSED, Verdict.REJECTED):
+        return Reuse(None, differing)
+    return Reuse(entry.receipt, ())

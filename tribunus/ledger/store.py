@@ -1,0 +1,148 @@
+"""The ledger: every receipt of every check, refused ones included, appended and chained.
+
+Imported by: certification, cli.  Imports: canon, errors, admission.receipt.  SQLite with one writer; ``kill -9`` at
+any point loses at most the check that was running.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from tribunus.admission.receipt import Check, Receipt, receipt_from_json, receipt_to_json
+from tribunus.canon import Digest, Json, decode, digest_bytes, encode, parse_digest, str_of
+from tribunus.errors import EnvironmentFault, LedgerError
+
+SCHEMA_VERSION: Final = 1
+GENESIS: Final = Digest("0" * 64)
+_LIMIT: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One appended receipt.  chain: digest over the previous chain value and this receipt's bytes."""
+
+    sequence: int
+    chain: Digest
+    receipt: Receipt
+    key: Mapping[str, str]
+
+
+class Ledger:
+    """Append-only store of receipts.  Raises LedgerError if another session holds it or its chain is broken."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise EnvironmentFault(f"the ledger {path} cannot be opened: {error.strerror}") from None
+        self._take_lock()
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS receipts (sequence INTEGER PRIMARY KEY, chain TEXT NOT NULL, "
+                "digest TEXT NOT NULL, candidate TEXT NOT NULL, kind TEXT NOT NULL, key BLOB NOT NULL, "
+                "document BLOB NOT NULL)"
+            )
+            self._db.execute("CREATE INDEX IF NOT EXISTS by_candidate ON receipts (candidate, kind)")
+            self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+            row = self._db.execute("SELECT sequence, chain FROM receipts ORDER BY sequence DESC LIMIT 1").fetchone()
+        except sqlite3.Error as error:
+            os.close(self._lock)
+            raise LedgerError(f"the ledger {path} cannot be read: {error}") from None
+        self._sequence, self._chain = (0, GENESIS) if row is None else (int(row[0]), parse_digest(str(row[1])))
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def root(self) -> Digest:
+        """Chain value after the last entry: commits to every receipt and their order."""
+        return self._chain
+
+    @property
+    def entries(self) -> int:
+        """Number of receipts."""
+        return self._sequence
+
+    def append(self, receipt: Receipt, key: Mapping[str, str]) -> Entry:
+        """Add a receipt with the full key it was made under; durable before this returns."""
+        document = encode(receipt_to_json(receipt))
+        chain = digest_bytes(self._chain.encode() + document)
+        fields: dict[str, Json] = dict(key)
+        try:
+            self._db.execute(
+                "INSERT INTO receipts VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    self._sequence + 1,
+                    chain,
+                    receipt.digest,
+                    receipt.candidate,
+                    receipt.check.value,
+                    encode(fields),
+                    document,
+                ),
+            )
+        except sqlite3.Error as error:
+            raise EnvironmentFault(f"the ledger {self.path} cannot be written: {error}") from None
+        self._sequence, self._chain = self._sequence + 1, chain
+        return Entry(self._sequence, chain, receipt, key)
+
+    def latest(self, candidate: Digest, check: Check) -> Entry | None:
+        """The newest receipt of this check on this candidate."""
+        row = self._db.execute(
+            "SELECT sequence, chain, key, document FROM receipts WHERE candidate = ? AND kind = ? "
+            "ORDER BY sequence DESC LIMIT 1",
+            (candidate, check.value),
+        ).fetchone()
+        return None if row is None else _entry(row)
+
+    def all(self) -> Iterator[Entry]:
+        """Every entry in order, the chain verified on the way.  Raises LedgerError where it breaks."""
+        chain = GENESIS
+        for row in self._db.execute("SELECT sequence, chain, key, document FROM receipts ORDER BY sequence"):
+            chain = digest_bytes(chain.encode() + bytes(row[3]))
+            if chain != row[1]:
+                raise LedgerError(f"{self.path}: the chain breaks at entry {row[0]}", remedy="keep the file for review")
+            yield _entry(row)
+
+    def close(self) -> None:
+        """Release the file and the lock."""
+        self._db.close()
+        os.close(self._lock)
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._lock)
+            raise LedgerError(
+                f"the ledger {self.path} is held by process {holder}",
+                remedy="wait for that session to end, or give another file with --ledger",
+            ) from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+
+def _entry(row: tuple[int, str, bytes, bytes]) -> Entry:
+    fields = decode(row[2], limit=_LIMIT)
+    if type(fields) is not dict:
+        raise LedgerError(f"entry {row[0]}: the key is no object")
+    key = {name: str_of(value, "ledger.key") for name, value in fields.items()}
+    return Entry(row[0], parse_digest(row[1]), receipt_from_json(decode(row[3], limit=_LIMIT)), key)

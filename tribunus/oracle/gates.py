@@ -1,0 +1,226 @@
+"""Gates: whether a case could have said no, before its yes may count.
+
+Imported by: certification, admission.  Imports: golden, running, verdict, vectors.
+
+Two gates.  Answers that need no computation (zeros, a constant, a copy of an input, the previous output, shifted,
+reversed, negated, transposed, one element off) must be refused; and every live input must move the golden beyond the
+budget in some case that counts.  A case that fails the first is mistrusted: it may refuse, it never counts as a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tribunus.errors import InputError
+from tribunus.numerics.dtypes import DType
+from tribunus.numerics.rounding import INTEGER_RANGE, decode, encode
+from tribunus.numerics.ulp import ulp
+from tribunus.oracle.golden import evaluate, gather_operands
+from tribunus.oracle.ops.call import Array
+from tribunus.oracle.running import OutputGolden
+from tribunus.oracle.vectors import Descriptor
+from tribunus.oracle.verdict import is_refused
+from tribunus.phaseir.program import Constants, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One vector with its goldens.  inputs: by value id, as stored."""
+
+    descriptor: Descriptor
+    inputs: Mapping[int, Array]
+    goldens: tuple[OutputGolden, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseTrust:
+    """Whether a case counts; ``why`` names the null answers that it would accept."""
+
+    counted: bool
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteTrust:
+    """All cases of a signature.  dropped: null answers that are the golden of every case.  insensitive: value ids of
+    inputs that moved the golden beyond the budget in no counted case."""
+
+    cases: tuple[CaseTrust, ...]
+    dropped: tuple[str, ...]
+    insensitive: tuple[int, ...]
+
+    @property
+    def counted(self) -> int:
+        """Cases that count."""
+        return sum(case.counted for case in self.cases)
+
+
+def trust_suite(program: Program, constants: Constants, cases: Sequence[Case]) -> SuiteTrust:
+    """Judge the cases of one signature before any candidate is."""
+    answers: list[dict[str, bool]] = []
+    same: dict[str, bool] = {}
+    for index, case in enumerate(cases):
+        previous = cases[index - 1].goldens if index else ()
+        refused: dict[str, bool] = {}
+        for name, equal, no in _null_answers(case, previous):
+            refused[name] = no
+            same[name] = same.get(name, True) and equal
+        answers.append(refused)
+    dropped = tuple(sorted(name for name, always in same.items() if always))
+    trusts = tuple(_trust(refused, dropped) for refused in answers)
+    return SuiteTrust(trusts, dropped, _insensitive(program, constants, cases, trusts))
+
+
+def _trust(refused: Mapping[str, bool], dropped: tuple[str, ...]) -> CaseTrust:
+    accepted = tuple(sorted(name for name, no in refused.items() if not no and name not in dropped))
+    return CaseTrust(not accepted and bool(refused), accepted)
+
+
+def _null_answers(case: Case, previous: Sequence[OutputGolden]) -> list[tuple[str, bool, bool]]:
+    """(name, equals golden, refused) of each null answer of each output."""
+    found: list[tuple[str, bool, bool]] = []
+    for position, golden in enumerate(case.goldens):
+        if golden.presented.size == 0:
+            continue
+        before = previous[position] if position < len(previous) else None
+        for name, answer in null_candidates(golden, case.inputs, before).items():
+            label = name if len(case.goldens) == 1 else f"{name} of output {position}"
+            equal = _same_values(answer, golden)
+            found.append((label, equal, is_refused(answer, golden)))
+    return found
+
+
+def _same_values(answer: Array, golden: OutputGolden) -> bool:
+    left, right = decode(answer, golden.dtype), decode(golden.presented, golden.dtype)
+    return bool(np.array_equal(left, right, equal_nan=golden.dtype.is_float))
+
+
+def null_candidates(
+    golden: OutputGolden, inputs: Mapping[int, Array], previous: OutputGolden | None
+) -> dict[str, Array]:
+    """Answers that compute nothing, as stored elements of an output, by name."""
+    y, dtype = golden.presented, golden.dtype
+    flat = y.reshape(-1)
+    found = {
+        "zeros": np.zeros_like(y),
+        "mean": _constant(y, dtype),
+        "shift": np.roll(flat, 1).reshape(y.shape),
+        "reversal": flat[::-1].reshape(y.shape),
+        "negation": _negated(y, dtype),
+        "one element off": _one_off(y, dtype),
+    }
+    if y.ndim >= 2 and y.shape[-1] > 1 and y.shape[-2] > 1:
+        found["transpose"] = np.ascontiguousarray(np.swapaxes(y, -1, -2)).reshape(y.shape)
+    for value, array in inputs.items():
+        if array.shape == y.shape and array.dtype == y.dtype:
+            found[f"copy of value {value}"] = array
+    if previous is not None and previous.presented.shape == y.shape:
+        found["previous output"] = previous.presented
+    return found
+
+
+def _constant(y: Array, dtype: DType) -> Array:
+    values = decode(y, dtype).astype(np.float64)
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return np.full_like(y, y.reshape(-1)[0])
+    mean = float(finite.mean())
+    if dtype is DType.BOOL:
+        return np.full_like(y, mean >= 0.5)
+    return encode(np.full(y.shape, mean if dtype.is_float else np.rint(mean)), dtype)
+
+
+def _negated(y: Array, dtype: DType) -> Array:
+    if dtype is DType.BOOL:
+        return np.logical_not(y)
+    if dtype.is_float:
+        return encode(-decode(y, dtype).astype(np.float64), dtype)
+    low, high = INTEGER_RANGE[dtype]
+    wide = y.astype(object)
+    flipped = low + high - wide if low == 0 else -wide
+    return np.asarray(np.clip(flipped, low, high)).astype(y.dtype)
+
+
+def _one_off(y: Array, dtype: DType) -> Array:
+    """The golden with its middle element off by a thousandth of the mean magnitude, or by two units where that is more;
+    the nearest finite element stands in for a middle one that is not finite."""
+    result = np.array(y).reshape(-1)
+    middle = result.size // 2
+    if dtype is DType.BOOL:
+        result[middle] = not result[middle]
+    elif not dtype.is_float:
+        low, _ = INTEGER_RANGE[dtype]
+        result[middle] = result[middle] - 1 if int(result[middle]) > low else result[middle] + 1
+    else:
+        values = decode(result, dtype).astype(np.float64)
+        places = np.flatnonzero(np.isfinite(values))
+        if places.size == 0:
+            return y
+        place = int(places[np.argmin(np.abs(places - middle))])
+        spacing = float(ulp(values[place], dtype))
+        off = max(1e-3 * float(np.mean(np.abs(values[places]))), 2.0 * spacing)
+        result[place] = encode(np.asarray([values[place] - off]), dtype)[0]
+    return result.reshape(y.shape)
+
+
+def _insensitive(
+    program: Program, constants: Constants, cases: Sequence[Case], trusts: Sequence[CaseTrust]
+) -> tuple[int, ...]:
+    left = set(_live(program))
+    for case, trust in zip(cases, trusts, strict=True):
+        if trust.counted and left:
+            left -= sensitive_inputs(program, constants, case, left)
+    return tuple(sorted(left))
+
+
+def _live(program: Program) -> frozenset[int]:
+    """Given values that some output depends on."""
+    needed = set(program.only_phase.outputs)
+    for op in reversed(program.only_phase.ops):
+        if needed & set(op.outputs):
+            needed |= {i for i in op.inputs if i >= 0}
+    return frozenset(i for i in needed if program.values[i].role.value in ("input", "weight", "state"))
+
+
+def sensitive_inputs(program: Program, constants: Constants, case: Case, candidates: set[int]) -> set[int]:
+    """Which of ``candidates`` move the golden of a case beyond the budget when perturbed."""
+    bindings = dict(case.descriptor.bindings)
+    types = gather_operands(program, case.inputs, constants, bindings).types
+    found: set[int] = set()
+    for value in sorted(candidates & set(case.inputs)):
+        changed = dict(case.inputs)
+        changed[value] = perturbed(case.inputs[value], types[value].dtype)
+        try:
+            moved = evaluate(program, changed, constants, bindings=bindings, keep=program.only_phase.outputs)
+        except InputError:
+            # An index left its range: this perturbation says nothing about the input.
+            continue
+        if any(_beyond(moved[g.id], g) for g in case.goldens):
+            found.add(value)
+    return found
+
+
+def perturbed(stored: Array, dtype: DType) -> Array:
+    """Another array of the same domain: shifted by one along its first axis; floats 1/32 larger (zeros become 1/32),
+    the first integer one nearer to zero, bools inverted."""
+    if dtype is DType.BOOL:
+        return np.logical_not(stored)
+    rolled = np.roll(stored, 1, axis=0) if stored.ndim else stored
+    if not dtype.is_float:
+        changed = np.array(rolled).reshape(-1)
+        first = changed[:1].astype(np.int64)
+        changed[:1] = first - np.sign(first) if stored.ndim or first.any() else first + 1
+        return changed.reshape(stored.shape)
+    values = decode(rolled, dtype).astype(np.float64)
+    return encode(np.where(values == 0.0, 2.0**-5, values * (1.0 + 2.0**-5)), dtype)
+
+
+def _beyond(moved: Array, golden: OutputGolden) -> bool:
+    with np.errstate(all="ignore"):
+        if not golden.dtype.is_float:
+            return bool(np.any(moved != golden.value))
+        first, second = golden.value.astype(np.float64), moved.astype(np.float64)
+        return bool(np.any(np.abs(first - second) > golden.allowed))

@@ -1,0 +1,90 @@
+"""Identities of arithmetic that hold for every bit pattern but the payload of NaN.
+
+Imported by: pipeline.
+
+Not here, because they are false: ``x + 0`` for x = -0 (``x + -0`` is), ``x * 0``, ``(x * a) * b``, ``pow(x, 0.5)``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from tribunus.numerics.dtypes import DType
+from tribunus.passes.rewrite import Rewriter, rewrite
+from tribunus.phaseir.program import Constants, Op, Program
+
+_COMMUTATIVE: Final = frozenset(("add", "mul", "minimum", "maximum", "equal", "and", "or", "xor"))
+_WITH_NUMBER: Final = frozenset(("add", "sub", "mul", "div", "pow", "minimum", "maximum"))
+_INVOLUTIONS: Final = frozenset(("neg", "not"))
+_IDEMPOTENT: Final = frozenset(("relu", "abs", "floor", "ceil", "round"))
+
+
+def exact_algebra(program: Program, constants: Constants) -> Program:
+    """``program`` with neutral elements dropped, constants as second factors, squares as products."""
+    return rewrite(program, constants, _simplify)
+
+
+def _simplify(rewriter: Rewriter, op: Op) -> bool:
+    if op.kind in _COMMUTATIVE and rewriter.is_constant(op.inputs[0]) and not rewriter.is_constant(op.inputs[1]):
+        op = Op(op.kind, (op.inputs[1], op.inputs[0]), op.outputs, op.attributes, op.source)
+        if not _simplify(rewriter, op):
+            rewriter.keep(op)
+        return True
+    number = rewriter.scalar(op.inputs[1]) if op.kind in _WITH_NUMBER else None
+    if number is not None:
+        return _with_number(rewriter, op, number)
+    before = rewriter.producer(op.inputs[0]) if op.inputs and op.inputs[0] >= 0 else None
+    if before is None:
+        return False
+    if op.kind in _INVOLUTIONS and before.kind == op.kind:
+        return rewriter.put(op.outputs[0], before.inputs[0])
+    if op.kind in _IDEMPOTENT and before.kind == op.kind:
+        return rewriter.put(op.outputs[0], op.inputs[0])
+    if op.kind == "cast" and before.kind == "cast":
+        return _cast_back(rewriter, op, before)
+    return False
+
+
+def _with_number(rewriter: Rewriter, op: Op, number: float | int) -> bool:
+    if _is_neutral(op.kind, number):
+        return rewriter.put(op.outputs[0], op.inputs[0])
+    if op.kind == "pow" and number == 2 and rewriter.type_of(op.inputs[0]).dtype.is_float:
+        squared = Op("mul", (op.inputs[0], op.inputs[0]), op.outputs, source=op.source)
+        if rewriter.infers(squared):
+            rewriter.keep(squared)
+            return True
+    if op.kind == "div" and isinstance(number, float) and (inverse := _exact_inverse(rewriter, op, number)) is not None:
+        rewriter.keep(Op("mul", (op.inputs[0], inverse), op.outputs, source=op.source))
+        return True
+    return False
+
+
+def _is_neutral(kind: str, number: float | int) -> bool:
+    if kind in ("mul", "div", "pow"):
+        return number == 1
+    if kind in ("minimum", "maximum"):
+        return number == (math.inf if kind == "minimum" else -math.inf)
+    if isinstance(number, int):
+        return number == 0
+    return number == 0 and (math.copysign(1.0, number) < 0) == (kind == "add")
+
+
+def _exact_inverse(rewriter: Rewriter, op: Op, number: float) -> int | None:
+    """``1 / number`` as a constant of the same shape where it is an exact normal number: a power of two."""
+    dtype = rewriter.type_of(op.inputs[1]).dtype
+    mantissa, exponent = math.frexp(number)
+    if dtype not in (DType.F32, DType.F64) or abs(mantissa) != 0.5 or not -100 <= exponent <= 100:
+        return None
+    shape = rewriter.type_of(op.inputs[1]).numbers()
+    return rewriter.constant(np.full(shape, 1.0 / number, dtype=dtype.numpy), dtype)
+
+
+def _cast_back(rewriter: Rewriter, op: Op, before: Op) -> bool:
+    """A cast to a format that holds every value, and back, is nothing."""
+    first, middle = rewriter.type_of(before.inputs[0]).dtype, rewriter.type_of(before.outputs[0]).dtype
+    formats = [(DType.F16, DType.F32, DType.F64), (DType.I8, DType.I16, DType.I32, DType.I64)]
+    wider = any(first in f and middle in f and f.index(middle) >= f.index(first) for f in formats)
+    return wider and rewriter.put(op.outputs[0], before.inputs[0])

@@ -1,0 +1,329 @@
+"""Open an image, bind it to dims, replay it.
+
+Imported by: users (as ``tribunus.open``), cli, isolation (the program check).  Imports: image, plan, devices.  No
+compiler, no onnx, no pytest.
+
+    image = tribunus.open("model.cpu.tci")
+    outputs = image.run({"x": array})                    # binds by shapes, keeps the session
+
+    session = image.bind({"sequence": 57})               # zero copy
+    session.inputs["x"][...] = array
+    session.replay()
+    session.outputs["y"]
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from tribunus.devices.cpu import Arena, Walker, is_ieee
+from tribunus.devices.replayer import BoundCode
+from tribunus.errors import DeviceError, InputError, PlanError, ProfileError
+from tribunus.image.plan_checker import check_region
+from tribunus.image.policy import find_policy
+from tribunus.image.read import ImageFile, open_image
+from tribunus.phaseir import dims
+from tribunus.phaseir.dims import Dim, Symbol
+from tribunus.plan import launch_list
+from tribunus.plan.code import SlotKind
+from tribunus.plan.plan import Plan, Port, Profile
+from tribunus.runtime.fitness import choose_region
+from tribunus.runtime.region import CALL, LoadedRegion, RegionBytes, sequencer_words
+from tribunus.runtime.replayers import find_replayer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+SESSIONS_KEPT: Final = 8
+Array: TypeAlias = "npt.NDArray[np.generic]"
+
+
+def open(path: str | Path, trust: str | Path | None = None) -> Image:
+    """Open a compute image: verify signature, trust, digests and plan, and check that it fits this machine.
+
+    trust: a policy file; None: ``TRIBUNUS_TRUST``, else the user's own.  Raises leaves of the error families 10 to 32,
+    and EnvironmentFault.
+    """
+    source = open_image(path)
+    try:
+        policy = find_policy(None if trust is None else Path(trust), os.environ)
+        chosen = choose_region(source)
+        standing = source.verify_trust(policy, targets=[chosen.target])
+        region = source.region(chosen.target)
+        region.start()
+        check_region(chosen.plan, region)
+        weights = tuple(region.weights(i) for i in range(region.weights_count))
+        loaded = LoadedRegion(RegionBytes(chosen.plan, region.kernels(), weights), find_replayer)
+        loaded.load_all()
+        source.check_unchanged()
+        standing.record()
+    except BaseException:
+        source.close()
+        raise
+    return Image(loaded, source)
+
+
+class Image:
+    """An opened image.  ``close`` (or a ``with`` block) unloads it."""
+
+    def __init__(self, region: LoadedRegion, source: ImageFile | None = None) -> None:
+        self._region = region
+        self._source = source
+        self._sessions: OrderedDict[tuple[str, tuple[int, ...]], Session] = OrderedDict()
+
+    def __enter__(self) -> Image:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the region that runs here."""
+        return self._region.plan
+
+    @property
+    def image_id(self) -> str:
+        """SHA-256 of image.json; empty for a region that was opened without a file."""
+        return "" if self._source is None else self._source.image_id
+
+    def bind(self, dims: Mapping[str, int] | None = None) -> Session:
+        """A session for these dims, by the labels of the model's symbols.
+
+        Without dims: the only profile, at its expected dims.  Raises ProfileError.
+        """
+        profile, values = _select(self._region.plan, dims or {})
+        return Session(self._region, profile, values)
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Outputs for ``inputs``, copied.  The profile and its dims follow from the shapes; eight sessions are kept.
+
+        Raises InputError naming the input and what was expected, ProfileError if no profile has these dims.
+        """
+        profile, values = match_inputs(self._region.plan, inputs)
+        key = (profile.name, tuple(values[s.name] for s in profile.symbols))
+        session = self._sessions.get(key)
+        if session is None:
+            session = self._sessions[key] = Session(self._region, profile, values)
+            if len(self._sessions) > SESSIONS_KEPT:
+                self._sessions.popitem(last=False)[1].close()
+        self._sessions.move_to_end(key)
+        for label, view in session.inputs.items():
+            np.copyto(view, inputs[label])
+        session.replay()
+        return {label: view.copy() for label, view in session.outputs.items()}
+
+    def close(self) -> None:
+        """End the sessions and unload the kernels."""
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()
+        self._region.close()
+        if self._source is not None:
+            self._source.close()
+
+
+class Session:
+    """A profile bound to dims: memory allocated, pointers written, nothing left to decide.
+
+    inputs, outputs: views of the session's memory by label; write the former, ``replay``, read the latter.
+    """
+
+    def __init__(self, region: LoadedRegion, profile: Profile, values: Mapping[str, int]) -> None:
+        if not is_ieee(Walker().control_word()):
+            raise DeviceError(
+                "this thread's floating point control word flushes subnormals or rounds differently",
+                remedy="do not load libraries built with -ffast-math into this process",
+            )
+        self.profile = profile
+        self.dims: Mapping[str, int] = MappingProxyType({s.label: values[s.name] for s in profile.symbols})
+        self._arena = Arena(max(profile.arena, 1), 64)
+        self._region = region
+        self._closed = False
+        self.inputs = MappingProxyType({p.label: self._view(p, values) for p in profile.inputs})
+        self.outputs = MappingProxyType({p.label: self._view(p, values) for p in profile.outputs})
+        self._initial = self._restore_points(values)
+        self.reset()
+        self._sequence = _Sequence(region, self._records(values), region.plan.threads)
+
+    @property
+    def phases(self) -> Mapping[str, Session]:
+        """Sessions by phase name; a program of one phase is its own."""
+        return MappingProxyType({self.profile.name: self})
+
+    def replay(self) -> None:
+        """Compute the outputs from the inputs: one call, no allocation, no decision."""
+        self._sequence.run()
+
+    def reset(self) -> None:
+        """Restore every state to what it was when the session began."""
+        for offset, initial in self._initial:
+            ctypes.memmove(self._arena.address + offset, initial, len(initial))
+
+    def close(self) -> None:
+        """Stop helper threads and release the memory; views must not be used afterwards."""
+        if not self._closed:
+            self._closed = True
+            self._sequence.close()
+
+    def _view(self, port: Port, values: Mapping[str, int]) -> Array:
+        if not port.layout.is_row_major:
+            raise PlanError(f"port {port.label[:60]!r} is not row-major")
+        shape = dims.evaluate_shape(port.type.shape, values)
+        buffer = self.profile.buffers[port.buffer]
+        count = int(np.prod(shape, dtype=np.int64))
+        dtype = port.type.dtype.numpy
+        if count * dtype.itemsize > buffer.size:
+            raise PlanError(f"port {port.label[:60]!r} is larger than its buffer")
+        flat = np.frombuffer(self._arena.view, dtype=dtype, count=count, offset=buffer.offset)
+        return flat.reshape(shape)
+
+    def _restore_points(self, values: Mapping[str, int]) -> list[tuple[int, bytes]]:
+        found: list[tuple[int, bytes]] = []
+        for state in self.profile.states:
+            buffer = self.profile.buffers[state.buffer]
+            data = bytes(buffer.size) if state.initial is None else bytes(self._region.tensor_bytes(state.initial))
+            found.append((buffer.offset, data))
+        return found
+
+    def _records(self, values: Mapping[str, int]) -> list[list[tuple[int, int, int, int, int]]]:
+        """The launch list of each part: (function, a0, a1, a2, a3)."""
+        parts = self._region.plan.threads
+        lists: list[list[tuple[int, int, int, int, int]]] = [[] for _ in range(parts)]
+        for position, launch in enumerate(self.profile.launches):
+            kernel = self._region.plan.kernels[launch.kernel]
+            own = dict(zip(kernel.symbols, (dims.evaluate(d, values) for d in launch.bind), strict=True))
+            params = [dims.evaluate(p, own) for p in kernel.recipe.params]
+            addresses = [
+                self._region.tensor_address(slot.index)
+                if slot.kind is SlotKind.TENSOR
+                else self._arena.address + self.profile.buffers[slot.index].offset
+                for slot in launch.args
+            ]
+            words = self._region.kernel(launch.kernel).launch(addresses, params, launch.parts)
+            if parts > 1 and position:
+                for entries in lists:
+                    entries.append((0, 0, 0, 0, 0))
+            for part, word in enumerate(words):
+                lists[part].append((word.function, word.a0, word.a1, word.a2, word.a3))
+        return lists
+
+
+class _Sequence:
+    """The bound launch lists and the threads that walk them."""
+
+    def __init__(self, region: LoadedRegion, lists: Sequence[Sequence[tuple[int, ...]]], parts: int) -> None:
+        self._lists = [_records_array(entries) for entries in lists]
+        self._sync = Arena(launch_list.SYNC_BYTES, 64)
+        addresses = [ctypes.addressof(words) for words in self._lists]
+        counts = [len(entries) for entries in lists]
+        self._keep: list[BoundCode] = [region.sequencer]
+        run = sequencer_words(region.sequencer, addresses, counts, self._sync.address, launch_list.RUN, parts)
+        self._function = CALL(run[0][0])
+        self._arguments = run[0][1:]
+        self._helpers: list[threading.Thread] = []
+        if parts > 1:
+            serve = sequencer_words(region.sequencer, addresses, counts, self._sync.address, launch_list.SERVE, parts)
+            for words in serve[1:]:
+                helper = threading.Thread(target=CALL(words[0]), args=words[1:], name="tribunus-helper", daemon=True)
+                helper.start()
+                self._helpers.append(helper)
+
+    def run(self) -> None:
+        self._function(*self._arguments)
+
+    def close(self) -> None:
+        if self._helpers:
+            ctypes.c_int32.from_address(self._sync.address + launch_list.HALT_OFFSET).value = 1
+            self.run()  # wakes the helpers, who see the halt
+            for helper in self._helpers:
+                helper.join()
+
+
+def _records_array(entries: Sequence[tuple[int, ...]]) -> ctypes.Array[ctypes.c_uint64]:
+    flat = [word for entry in entries for word in entry]
+    return (ctypes.c_uint64 * max(1, len(flat)))(*flat)
+
+
+def match_inputs(plan: Plan, inputs: Mapping[str, Array]) -> tuple[Profile, dict[str, int]]:
+    """The profile, and the values of its symbols, that fit the shapes of ``inputs``.
+
+    Raises InputError, or ProfileError naming the dims that no profile has.
+    """
+    if not plan.profiles:
+        raise PlanError("the plan has no profile")
+    _check_names(plan.profiles[0], inputs)
+    reasons: list[str] = []
+    for profile in plan.profiles:
+        values: dict[str, int] = {}
+        reason = _match_profile(profile, inputs, values)
+        if reason is None:
+            return profile, values
+        reasons.append(f"{profile.name or 'profile'}: {reason}")
+    raise ProfileError("; ".join(reasons[:4]))
+
+
+def _check_names(profile: Profile, inputs: Mapping[str, Array]) -> None:
+    expected = {p.label: p for p in profile.inputs}
+    if missing := sorted(expected.keys() - inputs.keys()):
+        raise InputError(f"input {missing[0]!r} is missing", remedy=f"the image takes {', '.join(map(repr, expected))}")
+    if unknown := sorted(inputs.keys() - expected.keys()):
+        raise InputError(f"unknown input {unknown[0]!r}", remedy=f"the image takes {', '.join(map(repr, expected))}")
+    for label, port in expected.items():
+        found = inputs[label]
+        if found.dtype != port.type.dtype.numpy:
+            raise InputError(f"input {label!r} is {found.dtype}, {port.type.dtype.numpy} was expected")
+        if found.ndim != port.type.rank:
+            raise InputError(f"input {label!r} has rank {found.ndim}, {port.type.rank} was expected")
+
+
+def _match_profile(profile: Profile, inputs: Mapping[str, Array], values: dict[str, int]) -> str | None:
+    """Fill ``values``; a sentence where the shapes do not fit."""
+    pending: list[tuple[str, int, Dim, int]] = []
+    for port in profile.inputs:
+        for axis, (dim, extent) in enumerate(zip(port.type.shape, inputs[port.label].shape, strict=True)):
+            if isinstance(dim, dims.Sym) and dim.name not in values:
+                values[dim.name] = extent
+            pending.append((port.label, axis, dim, extent))
+    for symbol in profile.symbols:
+        if symbol.name not in values:
+            values[symbol.name] = symbol.opt
+        if (reason := _outside(symbol, values[symbol.name])) is not None:
+            return reason
+    for label, axis, dim, extent in pending:
+        if (wanted := dims.evaluate(dim, values)) != extent:
+            return f"input {label!r} axis {axis} is {extent}, {wanted} was expected"
+    return None
+
+
+def _outside(symbol: Symbol, value: int) -> str | None:
+    if not symbol.lo <= value <= symbol.hi or (value - symbol.lo) % symbol.step:
+        step = f" in steps of {symbol.step}" if symbol.step > 1 else ""
+        return f"{symbol.label} is {value}, certified are {symbol.lo} to {symbol.hi}{step}"
+    return None
+
+
+def _select(plan: Plan, wanted: Mapping[str, int]) -> tuple[Profile, dict[str, int]]:
+    reasons: list[str] = []
+    for profile in plan.profiles:
+        labels = {s.label: s for s in profile.symbols}
+        if unknown := sorted(wanted.keys() - labels.keys()):
+            reasons.append(f"{profile.name or 'profile'} has no dim {unknown[0]!r}")
+            continue
+        values = {s.name: wanted.get(s.label, s.opt) for s in profile.symbols}
+        outside = [r for s in profile.symbols if (r := _outside(s, values[s.name])) is not None]
+        if not outside:
+            return profile, values
+        reasons.append(outside[0])
+    raise ProfileError("; ".join(reasons[:4]) or "the plan has no profile")
