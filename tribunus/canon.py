@@ -39,7 +39,8 @@ _IDENTIFIER = re.compile(r"[a-z0-9][a-z0-9._/+-]{0,127}")
 
 def encode(value: Json) -> bytes:
     """Canonical bytes of ``value``.  Raises JsonFloatError, JsonIntegerError or JsonCanonError for what has none."""
-    _check(value, 0)
+    if not _fits([value], 0):
+        _check(value, 0)  # which words the refusal, or accepts what is only unusual
     return _dump(value)
 
 
@@ -55,7 +56,7 @@ def decode(data: bytes | memoryview, *, limit: int) -> Json:
     if accepted:
         return value
     try:
-        value = _STRICT.decode(raw.decode("utf-8", "strict"))
+        value = _parse(_STRICT, raw.decode("utf-8", "strict"))
     except (ValueError, RecursionError) as error:
         raise EncodingError(f"not a JSON document: {type(error).__name__}") from None
     _check(value, 0)
@@ -154,21 +155,24 @@ def _decode_canonical(raw: bytes) -> tuple[bool, Json]:
     """Whether ``raw`` is canonical, and its value.  False: it may still be; the exact path decides, and words refusals.
 
     Nothing of Python runs for each number or object here.  A repeated key is lost in parsing, so that encoding gives
-    other bytes; long integers and depth are looked at afterwards; text beyond ASCII is left to the exact path.
+    other bytes; long integers, depth and keys are looked at afterwards.
     """
-    if not raw.isascii():
-        return False, None
-    text = raw.decode("ascii")
     try:
-        value: Json = _PLAIN.decode(text)
+        text = raw.decode("utf-8", "strict")
+        value = _parse(_PLAIN, text)
         accepted = _ENCODER.encode(value) == text and _fits([value], 0)
     except (ValueError, RecursionError, JsonFloatError):
         return False, None
     return accepted, value
 
 
-def _fits(values: Iterable[Json], depth: int) -> bool:
-    """Whether integers and depth of parsed values are within bounds."""
+def _parse(decoder: json.JSONDecoder, text: str) -> Json:
+    value: Json = decoder.decode(text)
+    return value
+
+
+def _fits(values: Iterable[object], depth: int) -> bool:
+    """Whether all of ``values`` and what they hold have a canonical form, up to text that UTF-8 cannot express."""
     if depth > MAX_DEPTH:
         return not any(True for _ in values)
     for value in values:
@@ -176,12 +180,18 @@ def _fits(values: Iterable[Json], depth: int) -> bool:
         if kind is str:
             continue
         if isinstance(value, dict):
+            for key in value:
+                if type(key) is not str or not key.isascii():
+                    return False
             if not _fits(value.values(), depth + 1):
                 return False
         elif isinstance(value, list):
             if not _fits(value, depth + 1):
                 return False
-        elif isinstance(value, int) and not -MAX_INTEGER <= value <= MAX_INTEGER:
+        elif kind is int:
+            if not -MAX_INTEGER <= value <= MAX_INTEGER:
+                return False
+        elif kind is not bool and value is not None:
             return False
     return True
 

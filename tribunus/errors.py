@@ -73,6 +73,13 @@ class InternalError(TribunusError):
     """A law of our own was broken."""
 
 
+class VerifierError(InternalError):
+    """A program breaks a law of PhaseIR."""
+
+    name = "E_VERIFIER"
+    default_remedy = "report the model: a pass or the importer made a program that is not well formed"
+
+
 class Mistrusted(InternalError):
     """Too few cases could have said no, so nothing was judged."""
 
@@ -276,7 +283,7 @@ class UntrustedError(TribunusError):
     exit_code = 22
     family = "not trusted"
     name = "E_UNTRUSTED"
-    default_remedy = "add the signer's key to the trust policy, or have the image signed by a trusted key"
+    default_remedy = "add the signer's key to the policy (tribunus keys trust FILE.pub), or have a trusted key sign"
 
 
 class ThresholdError(UntrustedError):

@@ -414,9 +414,9 @@ def _memory(runner: Runner, position: int, phase: str, profile: str) -> MemoryFa
 def _session(runner: Runner) -> SessionFacts:
     bench = runner.certification.bench
     peaks = bench.peaks
-    machine = [("processor", bench.machine.processor), ("facts", bench.machine_digest[:12])]
+    machine = [("cpu", bench.machine.processor), ("facts", bench.machine_digest[:12])]
     if peaks is not None:
-        machine.append(("fp32 peak, one thread", f"{peaks.flops / 1e9:.1f} GFLOP/s"))
+        machine.append(("peak", f"{peaks.flops / 1e9:.1f} GFLOP/s fp32, one thread"))
         machine.append(("fastest read", f"{peaks.fastest / 1e9:.1f} GB/s"))
         machine.append(("timing sample", f"at least {SAMPLE_NS // 1000} us"))
     return SessionFacts(
@@ -428,7 +428,7 @@ def _session(runner: Runner) -> SessionFacts:
         command=runner.command(),
         target_option=runner.settings.target,
         machine=tuple(machine),
-        toolchain=bench.versions,
+        toolchain=tuple(v for v in bench.versions if v[0] != "tribunus"),
     )
 
 

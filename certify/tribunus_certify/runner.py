@@ -36,6 +36,7 @@ from tribunus.planning.assemble import AssembledRegion, Winner
 from tribunus.planning.schedule import Demand
 from tribunus.targets.detect import host_arch
 from tribunus.targets.target import parse_target
+from tribunus_certify.adversary import HypothesisAdversary
 
 NAME_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
 
@@ -215,7 +216,9 @@ class Runner:
         registry = installed_backends(settings.backends)
         if settings.jit_at_open not in ("needed", "never"):
             raise UsageError(f"--jit-at-open {settings.jit_at_open[:20]!r}", remedy="needed or never")
-        bench = open_bench(registry, target, settings.ledger or default_ledger(), self.say)
+        bench = open_bench(
+            registry, target, settings.ledger or default_ledger(), self.say, HypothesisAdversary()
+        )
         try:
             return Certification(request, bench, captured)
         except BaseException:

@@ -10,6 +10,7 @@ character by character (signature names, buffer labels, the model's file) go as 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -257,6 +258,8 @@ def _distinct(digests: Iterable[str], what: str) -> None:
 
 
 def _share(value: float) -> float:
+    if math.isnan(value):
+        return INFINITE
     rounded = three_digits(min(value, INFINITE))
     return int(rounded) if rounded == int(rounded) and abs(rounded) < 1e15 else rounded
 

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tribunus.canon import Digest
+from tribunus.errors import VerifierError
 from tribunus.numerics.dtypes import DType
 from tribunus.phaseir.attributes import Attributes
 from tribunus.phaseir.dims import Sym, Symbol
 from tribunus.phaseir.program import Condition, Edge, Op, Phase, Program, Role, State, Value
 from tribunus.phaseir.types import Quantization, TensorType
-from tribunus.phaseir.verifier import VerifierError, verify
+from tribunus.phaseir.verifier import verify
 
 F = TensorType(DType.F32, (2, 3))
 WithOp = Callable[[Program, int, Op], Program]

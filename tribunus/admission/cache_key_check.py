@@ -76,7 +76,7 @@ def judge_key(key: Mapping[str, str], expected: Mapping[str, str]) -> Reason | N
 
 
 def judge_identity(key: Mapping[str, str], artifact: Artifact, signature: Digest) -> Reason | None:
-    """Whether the key names this artifact by content, whoever computed it: equal keys of different things are a fault."""
+    """Whether the key names this artifact by content, whoever computed it."""
     true = {
         "signature": signature,
         "candidate": artifact.candidate.digest,

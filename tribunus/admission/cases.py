@@ -19,7 +19,7 @@ from tribunus.candidates.model import Signature
 from tribunus.canon import Digest, Json, digest_bytes, digest_of
 from tribunus.oracle import gates
 from tribunus.oracle.families import VectorFamily
-from tribunus.oracle.gates import CaseTrust, trust_suite
+from tribunus.oracle.gates import CaseTrust, SuiteTrust, trust_suite
 from tribunus.oracle.running import OutputGolden, golden_with_budget
 from tribunus.oracle.vectors import Descriptor, captured, materialise, vector_set
 from tribunus.oracle.verdict import Failure, OutputVerdict, judge
@@ -37,6 +37,7 @@ _SENTENCES: Final = {
     Failure.RMS: ("errors too large on average", "the root mean square of error / budget is too large"),
     Failure.SHARE: ("too many large errors", "too many elements use over half of their budget"),
 }
+_DRAWN: Final = (VectorFamily.RAND, VectorFamily.POS, VectorFamily.HEAVY, VectorFamily.EXACT)
 _ORDER_SENSITIVE: Final = (VectorFamily.RAND, VectorFamily.POS)
 SHAPE_VECTORS: Final = 2
 LAYOUT_VECTORS: Final = 1
@@ -163,22 +164,32 @@ class CaseBook:
         bindings = tuple(sorted(self._optimum.items()))
         return self._case(Descriptor(family, seed, bindings, exponent))
 
-    def families(self) -> tuple[tuple[VectorFamily, int], ...]:
-        """Families (with their exponents) that a search may draw from: those of the signature that make finite data."""
-        return tuple(
-            dict.fromkeys(
-                (case.descriptor.family, case.descriptor.exponent)
-                for case in self._oracle
-                if case.descriptor.family in (*_ORDER_SENSITIVE, VectorFamily.HEAVY, VectorFamily.EXACT)
-            )
-        )
+    def families(self) -> tuple[tuple[VectorFamily, int, int], ...]:
+        """Families of the signature's vectors that differ by seed, each with its smallest and largest exponent."""
+        exponents: dict[VectorFamily, list[int]] = {}
+        for case in self._oracle:
+            if case.descriptor.family in _DRAWN:
+                exponents.setdefault(case.descriptor.family, []).append(case.descriptor.exponent)
+        return tuple((family, min(found), max(found)) for family, found in exponents.items())
+
+    def insensitive(self) -> tuple[int, ...]:
+        """Inputs that no counted case depends on."""
+        return self._suite.insensitive
 
     @property
     def _optimum(self) -> dict[str, int]:
         return self._signature.program.scope.optimum()
 
-    @cached_property
+    @property
     def _oracle(self) -> tuple[VectorCase, ...]:
+        return self._prepared[0]
+
+    @property
+    def _suite(self) -> SuiteTrust:
+        return self._prepared[1]
+
+    @cached_property
+    def _prepared(self) -> tuple[tuple[VectorCase, ...], SuiteTrust]:
         signature = self._signature
         bare = [self._bare(d) for d in vector_set(signature.program, signature.policy, signature.label, self._optimum)]
         for number, operands in enumerate(self._captured):
@@ -197,11 +208,11 @@ class CaseBook:
         for point in others:
             chosen = vector_set(signature.program, signature.policy, signature.label, point)
             found += [self._bare(d) for d in chosen[:SHAPE_VECTORS]]
-        return self._trusted(found)
+        return self._trusted(found)[0]
 
     def _case(self, descriptor: Descriptor) -> VectorCase:
         if descriptor not in self._made:
-            (self._made[descriptor],) = self._trusted([self._bare(descriptor)])
+            ((self._made[descriptor],), _) = self._trusted([self._bare(descriptor)])
         return self._made[descriptor]
 
     def _bare(self, descriptor: Descriptor, operands: Mapping[int, Array] | None = None) -> gates.Case:
@@ -218,12 +229,13 @@ class CaseBook:
         )
         return gates.Case(descriptor, inputs, goldens)
 
-    def _trusted(self, bare: Sequence[gates.Case]) -> tuple[VectorCase, ...]:
+    def _trusted(self, bare: Sequence[gates.Case]) -> tuple[tuple[VectorCase, ...], SuiteTrust]:
         suite = trust_suite(self._signature.program, self._signature.constants, bare)
-        return tuple(
+        cases = tuple(
             VectorCase(self._signature, case.descriptor, case.inputs, case.goldens, trust, _digest_inputs(case.inputs))
             for case, trust in zip(bare, suite.cases, strict=True)
         )
+        return cases, suite
 
 
 def generate_inputs(program: Program, bindings: Mapping[str, int]) -> dict[int, Array]:

@@ -6,13 +6,14 @@ Imported by: the checks.  Imports: admission.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tribunus.admission.context import CheckContext, Judgement
+from tribunus.admission.context import Case, CheckContext
 from tribunus.admission.receipt import CaseRecord, Check, Figure, Reason, Receipt, Timing, Verdict
 from tribunus.candidates.model import Artifact
-from tribunus.canon import Digest, digest_of
+from tribunus.canon import Digest, Json, digest_bytes, digest_of
 from tribunus.isolation.executor import Executor, Fate, Outcome
+from tribunus.phaseir.program import Array
 
 
 @dataclass(slots=True)
@@ -24,6 +25,7 @@ class Findings:
     timing: Timing | None = None
     verdict: Verdict = Verdict.PASSED
     reason: Reason | None = None
+    _accepted: dict[tuple[str, Digest], CaseRecord] = field(default_factory=dict)
 
     @property
     def refused(self) -> bool:
@@ -36,10 +38,30 @@ class Findings:
             self.reason, self.verdict = reason, verdict
         return self.refused
 
-    def add(self, judgement: Judgement) -> bool:
-        """Record a judged case; returns whether the candidate is refused now."""
+    def judge(self, case: Case, outputs: Mapping[int, Array], terms: str) -> bool:
+        """Judge outputs and record the case; returns whether the candidate is refused now.
+
+        Bytes that were accepted for a case are accepted again without a second look.
+        """
+        same = (case.name, _bytes_of(outputs))
+        known = self._accepted.get(same)
+        if known is not None:
+            self.cases.append(replace(known, terms=terms))
+            return self.refused
+        judgement = case.judge(outputs, terms)
         self.cases.append(judgement.record)
+        if judgement.reason is None:
+            self._accepted[same] = judgement.record
         return self.refuse(judgement.reason)
+
+
+def _bytes_of(outputs: Mapping[int, Array]) -> Digest:
+    """Identity of outputs: value ids, dtypes, shapes and bytes."""
+    rows: list[Json] = [
+        [value, str(array.dtype), list(array.shape), digest_bytes(array.tobytes())]
+        for value, array in sorted(outputs.items())
+    ]
+    return digest_of(rows)
 
 
 def ended_badly(outcome: Outcome, what: str) -> tuple[Reason, Verdict] | None:

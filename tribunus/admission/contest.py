@@ -10,9 +10,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tribunus.admission.context import Case
+from tribunus.admission.receipt import SUITE
 from tribunus.admission.timing_check import SAMPLE_NS, clean, estimate_ns, tail_ratio
 from tribunus.candidates.model import Artifact, Candidate
-from tribunus.canon import Digest, Json, JsonObject, digest_of, f64_to_text
+from tribunus.canon import (
+    Digest,
+    Json,
+    JsonObject,
+    digest_of,
+    f64_to_text,
+    int_of,
+    list_of,
+    object_of,
+    parse_digest,
+    str_of,
+    text_to_float,
+)
 from tribunus.errors import InternalError, TimingUntrusted
 from tribunus.isolation.executor import Executor, ExecutorKind, Fate, TimingProtocol, TimingSamples
 
@@ -69,7 +82,39 @@ class ContestResult:
             "places": places,
             "winner": self.winner,
             "spread": f64_to_text(self.spread),
+            "tied": self.tied,
         }
+
+
+def contest_from_json(value: Json) -> ContestResult:
+    """Inverse of ``ContestResult.document`` (``tied`` included).  Raises SchemaError."""
+    where = "contest"
+    names = ("schema", "contest", "executor", "places", "winner", "spread", "tied")
+    document = object_of(value, where, frozenset(names))
+    places: list[Place] = []
+    for item in list_of(document["places"], where):
+        candidate, time_ns, p99_ns, share = list_of(item, where)
+        places.append(
+            Place(
+                parse_digest(str_of(candidate, where)),
+                int_of(time_ns, where),
+                int_of(p99_ns, where),
+                text_to_float(str_of(share, where)),
+            )
+        )
+    return ContestResult(
+        parse_digest(str_of(document["contest"], where)),
+        ExecutorKind(str_of(document["executor"], where)),
+        tuple(places),
+        parse_digest(str_of(document["winner"], where)),
+        text_to_float(str_of(document["spread"], where)),
+        int_of(document["tied"], where),
+    )
+
+
+def contest_key(entries: Sequence[Entry], machine: Digest) -> Digest:
+    """What a contest depends on: who takes part, and the machine."""
+    return digest_of([SUITE, machine, *(entry.artifact.digest for entry in entries)])
 
 
 def hold_contest(entries: Sequence[Entry], case: Case, executor: Executor, *, cold: bool) -> ContestResult:

@@ -14,6 +14,7 @@ from tribunus.admission.receipt import CaseRecord, Reason
 from tribunus.candidates.model import Artifact, Signature
 from tribunus.canon import Digest
 from tribunus.isolation.executor import Inputs
+from tribunus.oracle.families import VectorFamily
 from tribunus.phaseir.layouts import Layout
 from tribunus.phaseir.program import Array
 from tribunus.targets.target import Peaks, Target
@@ -86,6 +87,26 @@ class CaseSource(Protocol):
         """Dims at which the signature is certified."""
         ...
 
+    def insensitive(self) -> Sequence[int]:
+        """Value ids of inputs that moved the golden beyond its budget in no counted oracle case."""
+        ...
+
+    def families(self) -> Sequence[tuple[VectorFamily, int, int]]:
+        """Families that an adversary may draw from, each with its smallest and largest exponent."""
+        ...
+
+    def adversarial(self, family: VectorFamily, seed: int, exponent: int) -> Case:
+        """A case that an adversary draws, at the expected dims.  Raises GoldenUnstable."""
+        ...
+
+
+class Adversary(Protocol):
+    """Looks for a case that refuses a candidate which every prepared case accepted."""
+
+    def search(self, cases: CaseSource, attempt: Callable[[Case], bool]) -> Case | None:
+        """A case on which ``attempt`` returns False, as simple as it could be made; None if none was found."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class CheckContext:
@@ -94,7 +115,7 @@ class CheckContext:
     layouts: what the layout plan wants at the border, inputs then outputs.  canary: an artifact known to be steady,
     timed beside the candidate.  incumbent: the best admitted so far of the same signature.  key_document: recomputes
     the cache key of an artifact on this machine.  expected_key: the key that the certification recorded at build.
-    audit: static audit of code by format.  clock_ns: wall clock.
+    audit: static audit of code by format.  clock_ns: wall clock.  adversary: searches further oracle cases.
     """
 
     signature: Signature
@@ -112,3 +133,4 @@ class CheckContext:
     machine: Digest
     versions: tuple[tuple[str, str], ...]
     clock_ns: Callable[[], int]
+    adversary: Adversary | None = None

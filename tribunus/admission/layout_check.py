@@ -47,7 +47,7 @@ def check_layout(artifact: Artifact, executor: Executor, context: CheckContext) 
             watched = tuple(w for w in _WATCHED if not (terms.in_place and w == "inputs"))
             if findings.refuse(misbehaved(outcome, what, watched)):
                 break
-            if findings.add(case.judge(outcome.outputs[0], name)):
+            if findings.judge(case, outcome.outputs[0], name):
                 break
             if first is not None and findings.refuse(judge_same(first, outcome.outputs[0], what)):
                 break

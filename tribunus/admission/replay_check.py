@@ -52,7 +52,7 @@ def _drift(
         findings.refuse(*bad)
         return
     for call, outputs in zip(wanted, outcome.outputs, strict=True):
-        if findings.add(case.judge(outputs, f"call {call}, {how}")):
+        if findings.judge(case, outputs, f"call {call}, {how}"):
             return
     findings.refuse(misbehaved(outcome, f"repeated calls, {how}", ("control", "threads")))
 

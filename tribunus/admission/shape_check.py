@@ -29,7 +29,7 @@ def check_shape(artifact: Artifact, executor: Executor, context: CheckContext) -
                 break
             if findings.refuse(misbehaved(outcome, what, ("unwritten", "damage"))):
                 break
-            if findings.add(case.judge(outcome.outputs[0], f"guard {guard.value}, poison {poison.value}")):
+            if findings.judge(case, outcome.outputs[0], f"guard {guard.value}, poison {poison.value}"):
                 break
         if findings.refused:
             break

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from tribunus.admission.context import Adversary
 from tribunus.admission.flat_audit import audit_artifact, features_used
 from tribunus.admission.key import Machine
 from tribunus.candidates.registry import Registry
@@ -21,6 +22,7 @@ from tribunus.certification.pipeline import Bench, toolchain_digest
 from tribunus.isolation.calibration import calibrate
 from tribunus.isolation.worker import CpuExecutor
 from tribunus.ledger.artifacts import ArtifactStore
+from tribunus.ledger.documents import DocumentStore
 from tribunus.ledger.store import Ledger
 from tribunus.targets.detect import facts_to_json, machine_facts
 from tribunus.targets.target import Target
@@ -29,7 +31,9 @@ from tribunus.version import VERSION
 TOOLS: Final = ("numpy", "onnx", "ziglang", "capstone", "onednn-cpu-gomp")
 
 
-def open_bench(registry: Registry, target: Target, ledger: Path, say: Callable[[str], None]) -> Bench:
+def open_bench(
+    registry: Registry, target: Target, ledger: Path, say: Callable[[str], None], adversary: Adversary | None = None
+) -> Bench:
     """Everything a certification needs on this machine.  Raises LedgerError, ToolError, EnvironmentFault."""
     facts = machine_facts()
     document = facts_to_json(facts)
@@ -44,6 +48,7 @@ def open_bench(registry: Registry, target: Target, ledger: Path, say: Callable[[
         executor=executor,
         ledger=store,
         artifacts=ArtifactStore(ledger.parent / "artifacts"),
+        documents=DocumentStore(ledger.parent / "documents"),
         peaks=peaks,
         cache_bytes=facts.last_level_cache,
         machine=Machine("none", facts.model, frozenset(facts.features)),
@@ -55,6 +60,7 @@ def open_bench(registry: Registry, target: Target, ledger: Path, say: Callable[[
         used_features=features_used,
         clock_ns=time.time_ns,
         say=say,
+        adversary=adversary,
     )
 
 

@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from tribunus.admission.captured import CapturedCase, capture_operands, try_bindings
 from tribunus.admission.cases import CaseBook, generate_inputs
-from tribunus.admission.contest import ContestResult, Entry, hold_contest
-from tribunus.admission.context import CheckContext
+from tribunus.admission.contest import ContestResult, Entry, contest_from_json, contest_key, hold_contest
+from tribunus.admission.context import Adversary, CheckContext
 from tribunus.admission.key import Machine, content_key, full_key
 from tribunus.admission.policy import AdmissionPolicy
 from tribunus.admission.receipt import CHECKS, SUITE, Check, Receipt, Verdict
@@ -28,12 +30,13 @@ from tribunus.candidates.backend import Backend, Budget
 from tribunus.candidates.model import Artifact, Candidate, Signature
 from tribunus.candidates.registry import Registry
 from tribunus.candidates.search import CoveredUse, choose_cover, proposals
-from tribunus.canon import Digest, JsonObject, digest_of
+from tribunus.canon import Digest, Json, JsonObject, digest_bytes, digest_of
 from tribunus.errors import TribunusError
 from tribunus.frontend.bindings import DimBindings
 from tribunus.frontend.model import ImportedModel, import_model
 from tribunus.isolation.executor import Executor
 from tribunus.ledger.artifacts import ArtifactStore
+from tribunus.ledger.documents import DocumentStore
 from tribunus.ledger.evidence import find_evidence
 from tribunus.ledger.store import Ledger
 from tribunus.numerics.policy import ComputePolicy
@@ -72,6 +75,7 @@ class Bench:
     executor: Executor
     ledger: Ledger
     artifacts: ArtifactStore
+    documents: DocumentStore
     peaks: Peaks | None
     cache_bytes: int
     machine: Machine
@@ -83,6 +87,7 @@ class Bench:
     used_features: Callable[[Artifact], frozenset[str]]
     clock_ns: Callable[[], int]
     say: Callable[[str], None]
+    adversary: Adversary | None = None
 
 
 @dataclass(slots=True)
@@ -138,6 +143,7 @@ class Certification:
         self._refused: frozenset[str] = frozenset()
         self._cases: tuple[Digest, CaseBook] | None = None
         self._operands: dict[Digest, list[dict[int, Array]]] = {}
+        self._demanded: dict[Digest, Digest] = {}
         self._plan()
 
     def _plan(self) -> None:
@@ -205,7 +211,7 @@ class Certification:
         if artifact is None:
             raise TribunusError(f"{item.candidate.name} was never built: {item.note}")
         context = self._context(item, artifact)
-        key = dict(item.key)
+        key = {**item.key, "demands": self._demands_of(artifact.signature)}
         if check is not Check.CACHE_KEY:
             earlier = find_evidence(self.bench.ledger, item.candidate.digest, check, key, self.bench.machine_digest)
             self.differing.update({name: (then, now) for name, then, now in earlier.differing})
@@ -261,10 +267,20 @@ class Certification:
                 for item in self.admitted(demand)
                 if item.artifact is not None
             ]
-            self.contests[demand] = hold_contest(
-                entries, cases.timing_case(), self.bench.executor, cold=self._weight_bytes() > self.bench.cache_bytes
-            )
+            self.contests[demand] = self._contest(entries, cases)
         return self.contests[demand]
+
+    def _contest(self, entries: Sequence[Entry], cases: CaseBook) -> ContestResult:
+        """A contest among the same artifacts on the same machine is not held again."""
+        bench = self.bench
+        key = contest_key(entries, bench.machine_digest)
+        known = bench.documents.get("contest", key)
+        if known is not None:
+            return contest_from_json(known)
+        cold = self._weight_bytes() > bench.cache_bytes
+        result = hold_contest(entries, cases.timing_case(), bench.executor, cold=cold)
+        bench.documents.put("contest", key, result.document())
+        return result
 
     def winners(self) -> dict[Demand, Winner]:
         """The winner of every demand.  Every demand must be served."""
@@ -332,6 +348,17 @@ class Certification:
             self._cases = signature.digest, CaseBook(signature, self._operands.get(signature.digest, ()))
         return self._cases[1]
 
+    def _demands_of(self, signature: Signature) -> Digest:
+        """What evidence depends on beside the artifact and the machine: the policy and the captured operands."""
+        if signature.digest not in self._demanded:
+            captured: list[Json] = [
+                [[value, digest_bytes(np.ascontiguousarray(array).tobytes())] for value, array in sorted(case.items())]
+                for case in self._operands.get(signature.digest, ())
+            ]
+            drawn = self.bench.adversary is not None
+            self._demanded[signature.digest] = digest_of([self.policy_document(), captured, drawn])
+        return self._demanded[signature.digest]
+
     def _capture(self) -> dict[Digest, list[dict[int, Array]]]:
         found: dict[Digest, list[dict[int, Array]]] = {}
         for draft in self.drafts:
@@ -362,6 +389,7 @@ class Certification:
             machine=bench.machine_digest,
             versions=bench.versions,
             clock_ns=bench.clock_ns,
+            adversary=bench.adversary,
         )
 
 

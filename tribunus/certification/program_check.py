@@ -9,14 +9,29 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tribunus.admission.captured import CapturedCase, program_inputs
-from tribunus.admission.receipt import Figure, Reason, Verdict
-from tribunus.canon import Digest, JsonObject, digest_of, f64_to_text
+from tribunus.admission.receipt import SUITE, Figure, Reason, Verdict
+from tribunus.canon import (
+    Digest,
+    Json,
+    JsonObject,
+    bool_of,
+    digest_bytes,
+    digest_of,
+    f64_to_text,
+    int_of,
+    list_of,
+    object_of,
+    str_of,
+    text_to_float,
+)
 from tribunus.isolation.program_run import ProgramRun
 from tribunus.numerics.policy import ComputePolicy
 from tribunus.oracle.propagation import ProgramVerdict, judge_program, program_budget
 from tribunus.oracle.witness import WitnessVerdict, compare_witness
-from tribunus.phaseir.program import Array, Constants, Program
+from tribunus.phaseir.program import Array, Constants, Program, program_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +84,45 @@ class ProgramReceipt:
             "started_us": self.started_us,
             "took_ns": self.took_ns,
         }
+
+
+def program_key(program: Program, case: CapturedCase, run: ProgramRun, policy: ComputePolicy) -> Digest:
+    """What the verdict on a case depends on: the program, the inputs, the replayed bytes, the witness, the rules."""
+    arrays: list[Json] = []
+    for group in (case.inputs, run.first, run.second, case.witness or {}):
+        arrays += [[name, digest_bytes(np.ascontiguousarray(a).tobytes())] for name, a in sorted(group.items())]
+    return digest_of([SUITE, program_digest(program), policy.value, run.died, arrays])
+
+
+def receipt_from_json(value: Json) -> ProgramReceipt:
+    """Inverse of ``ProgramReceipt.document``.  Raises SchemaError."""
+    where = "program receipt"
+    names = (
+        "schema profile case verdict reason bit_equal error_share elements witness cpu_ns wall_ns started_us took_ns"
+    )
+    document = object_of(value, where, frozenset(names.split()))
+    reason = None
+    if document["reason"] is not None:
+        fields = object_of(document["reason"], where, frozenset(("kind", "text", "figures")))
+        figures = [[str_of(part, where) for part in list_of(f, where)] for f in list_of(fields["figures"], where)]
+        reason = Reason(
+            str_of(fields["kind"], where), str_of(fields["text"], where), tuple(Figure(*f) for f in figures)
+        )
+    numbers = {name: int_of(document[name], where) for name in ("elements", "cpu_ns", "wall_ns", "took_ns")}
+    return ProgramReceipt(
+        profile=str_of(document["profile"], where),
+        case=str_of(document["case"], where),
+        verdict=Verdict(str_of(document["verdict"], where)),
+        reason=reason,
+        bit_equal=bool_of(document["bit_equal"], where),
+        error_share=text_to_float(str_of(document["error_share"], where)),
+        elements=numbers["elements"],
+        witness=str_of(document["witness"], where),
+        cpu_ns=numbers["cpu_ns"],
+        wall_ns=numbers["wall_ns"],
+        started_us=int_of(document["started_us"], where),
+        took_ns=numbers["took_ns"],
+    )
 
 
 def judge_case(

@@ -18,9 +18,9 @@ import numpy as np
 
 from tribunus.admission.captured import CapturedCase, try_bindings
 from tribunus.admission.receipt import Check, Receipt, receipt_to_json
-from tribunus.canon import Json, JsonObject, digest_of, encode
+from tribunus.canon import Digest, Json, JsonObject, digest_of, encode
 from tribunus.certification.pipeline import Certification, Draft, Item
-from tribunus.certification.program_check import ProgramReceipt, judge_case
+from tribunus.certification.program_check import ProgramReceipt, judge_case, program_key, receipt_from_json
 from tribunus.errors import CertificationRejected, InternalError
 from tribunus.image.admissions import AdmissionLine, encode_lines
 from tribunus.image.content import Platform
@@ -28,7 +28,7 @@ from tribunus.image.keys import Signer
 from tribunus.image.plan_checker import check_admissions, check_plan
 from tribunus.image.write import ImageDraft, RegionDraft, write_image
 from tribunus.isolation.program_run import ProgramRun, run_program
-from tribunus.phaseir.program import Array, program_digest, program_to_json
+from tribunus.phaseir.program import INLINE_ELEMENTS, Array, program_digest, program_to_json
 from tribunus.plan.code import Code
 from tribunus.plan.document import plan_bytes
 from tribunus.plan.launch_list import ROLE
@@ -81,19 +81,28 @@ def check_program(
     for result in results:
         draft, case = cases[result.case]
         bindings = try_bindings(draft.program, case) or {}
-        receipts.append(
-            judge_case(
-                draft.source,
-                certification.constants,
-                case,
-                bindings,
-                result,
-                draft.name,
-                certification.request.compute,
-            )
-        )
+        receipts.append(_judged(certification, draft, case, bindings, result))
         certification.bench.say(f"program check {result.case}: {receipts[-1].verdict.value}")
     return tuple(receipts), {result.case: result for result in results}
+
+
+def _judged(
+    certification: Certification,
+    draft: Draft,
+    case: CapturedCase,
+    bindings: Mapping[str, int],
+    result: ProgramRun,
+) -> ProgramReceipt:
+    """The receipt of one case; the same bytes on the same case are not judged twice."""
+    policy = certification.request.compute
+    documents = certification.bench.documents
+    key = program_key(draft.source, case, result, policy)
+    known = documents.get("program", key)
+    if known is not None:
+        return receipt_from_json(known)
+    receipt = judge_case(draft.source, certification.constants, case, bindings, result, draft.name, policy)
+    documents.put("program", key, receipt.document())
+    return receipt
 
 
 def program_cases(certification: Certification) -> dict[str, tuple[Draft, CapturedCase]]:
@@ -137,7 +146,9 @@ def seal(
         target=plan.target,
         platform=Platform(_go_architecture(), "linux"),
         plan=plan_bytes(plan),
-        phaseir=encode({"schema": "tribunus.phaseir-set/1", "programs": programs}),
+        phaseir=encode(
+            {"schema": "tribunus.phaseir-set/1", "programs": programs, "constants": small_constants(certification)}
+        ),
         kernels=region.kernels,
         weights=region.shards,
         goldens=goldens or None,
@@ -169,6 +180,22 @@ def seal(
         ),
     )
     return Sealed(image_id, path, replace(region, plan=plan), tuple(program), choices)
+
+
+def small_constants(certification: Certification) -> list[Json]:
+    """Constants that belong to signatures by value, so that an image can be certified again from itself alone."""
+    found: dict[Digest, Json] = {}
+    for draft in certification.drafts:
+        for value in draft.program.values:
+            digest = value.constant
+            if digest is None or digest in found:
+                continue
+            array = certification.constants.get(digest)
+            if array.size <= INLINE_ELEMENTS:
+                data = array.astype(array.dtype.newbyteorder("<")).tobytes().hex()
+                shape: list[Json] = list(array.shape)
+                found[digest] = {"dtype": value.type.dtype.value, "shape": shape, "data": data}
+    return [found[digest] for digest in sorted(found)]
 
 
 def choices_document(certification: Certification, winners: Mapping[Demand, Winner]) -> JsonObject:

@@ -10,6 +10,7 @@ is ever writable and executable at once, and no file can change under a running 
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import mmap
 import os
@@ -35,21 +36,27 @@ _AVX512_STATE: Final = 0b11100110
 _AMX_STATE: Final = 0b11 << 17
 
 
+@functools.cache
+def _c_library() -> ctypes.CDLL:
+    """The C library of this process; finding it anew costs as much as loading a kernel."""
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = [
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
+    ]  # fmt: skip
+    library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    library.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return library
+
+
 class System:
     """The few calls of the C library that this module needs, with their types."""
 
     def __init__(self) -> None:
-        library = ctypes.CDLL(None, use_errno=True)
-        self._mmap = library.mmap
-        self._mmap.restype = ctypes.c_void_p
-        self._mmap.argtypes = [
-            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
-        ]  # fmt: skip
-        self._munmap = library.munmap
-        self._munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        self._mprotect = library.mprotect
-        self._mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-        self.library = library
+        self.library = _c_library()
+        self._mmap = self.library.mmap
+        self._munmap = self.library.munmap
+        self._mprotect = self.library.mprotect
 
     def map(self, size: int, protection: int, flags: int, *, at: int = 0, file: int = -1, offset: int = 0) -> int:
         """Address of a new mapping.  Raises DeviceError."""
@@ -79,7 +86,7 @@ def _round_up(value: int, unit: int) -> int:
 class ExecutableBytes:
     """A private, read-only, executable copy of code bytes; ``address`` is page aligned."""
 
-    def __init__(self, data: bytes, digest: str | None = None) -> None:
+    def __init__(self, data: bytes | memoryview, digest: str | None = None) -> None:
         """Copy, check against ``digest`` (hex SHA-256 of the copy, not of the source) if given, make executable.
 
         Raises NoExecError where the system forbids executable memory, IntegrityError where the digest differs.
@@ -87,10 +94,11 @@ class ExecutableBytes:
         self._system = System()
         self.size = _round_up(max(len(data), 1), PAGE)
         self.address = self._system.map(self.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS)
-        ctypes.memmove(self.address, data, len(data))
+        target = memoryview((ctypes.c_ubyte * len(data)).from_address(self.address)).cast("B")
+        target[:] = data
+        self.view = target.toreadonly()
         if digest is not None:
-            view = (ctypes.c_char * len(data)).from_address(self.address)
-            found = hashlib.sha256(memoryview(view).cast("B")).hexdigest()
+            found = hashlib.sha256(self.view).hexdigest()
             if found != digest:
                 self.close()
                 raise IntegrityError(f"code changed while it was loaded: {found[:16]} instead of {digest[:16]}")
@@ -102,6 +110,7 @@ class ExecutableBytes:
     def close(self) -> None:
         """Unmap; nothing may be running in it."""
         if self.address:
+            self.view = memoryview(b"")
             self._system.unmap(self.address, self.size)
             self.address = 0
 
@@ -178,6 +187,11 @@ class Walker:
     def control_word(self) -> int:
         """The floating point control word of this thread: MXCSR on x86-64, FPCR on aarch64."""
         return self.walk(0, 0)[0]
+
+    def close(self) -> None:
+        """Unmap the code; nothing may be walking."""
+        self._code.close()
+        self._barrier.close()
 
 
 def host_machine_code() -> MachineCode:

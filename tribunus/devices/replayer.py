@@ -44,6 +44,14 @@ class BoundCode(Protocol):
         ...
 
 
+class PlacedReplayer(Protocol):
+    """A replayer whose code may lie anywhere in executable memory, so that a whole pack is mapped at once."""
+
+    def bind_placed(self, address: int, size: int, facts: Sequence[tuple[str, int | str]], recipe: Recipe) -> BoundCode:
+        """What launches the verified code at ``address``; the caller keeps that memory mapped.  Raises DriverError."""
+        ...
+
+
 class Replayer(Protocol):
     """Loads one code format."""
 

@@ -27,6 +27,10 @@ from tribunus.records import dataclass
 
 CHECK_NAMES: Final = ("oracle", "shape", "layout", "timing", "replay", "cache-key")
 LINE_LIMIT: Final = 1 << 20
+_LINE_KEYS: Final = frozenset(
+    ["kernel", "artifact", "key", "checks", "error_share", "time_ns", "budget_ns", "replay", "executor", "machine"]
+)
+_CHECK_KEYS: Final = frozenset(("verdict", "receipt"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +74,13 @@ def line_to_json(line: AdmissionLine) -> JsonObject:
 def line_from_json(value: Json) -> AdmissionLine:
     """Inverse of ``line_to_json``.  Raises SchemaError."""
     where = "admission"
-    names = "kernel artifact key checks error_share time_ns budget_ns replay executor machine"
-    document = object_of(value, where, frozenset(names.split()))
+    document = object_of(value, where, _LINE_KEYS)
     key, checks = document["key"], document["checks"]
     if type(key) is not dict or type(checks) is not dict:
         raise SchemaError(f"{where}: key and checks must be objects")
     verdicts: dict[str, tuple[str, Digest]] = {}
     for name, item in checks.items():
-        fields = object_of(item, where, frozenset(("verdict", "receipt")))
+        fields = object_of(item, where, _CHECK_KEYS)
         verdicts[name] = (str_of(fields["verdict"], where), parse_digest(str_of(fields["receipt"], where)))
     return AdmissionLine(
         str_of(document["kernel"], where),

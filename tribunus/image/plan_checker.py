@@ -36,7 +36,7 @@ from tribunus.phaseir import dims
 from tribunus.phaseir.dims import Dim, DimScope
 from tribunus.phaseir.layouts import Layout
 from tribunus.phaseir.types import TensorType
-from tribunus.plan.code import Recipe, SlotKind
+from tribunus.plan.code import Recipe, SlotKind, recipe_digest
 from tribunus.plan.document import content_key_to_json
 from tribunus.plan.plan import (
     KERNEL_ALIGN,
@@ -120,7 +120,12 @@ def check_admissions(plan: Plan, lines: Sequence[AdmissionLine]) -> None:
 
 def _check_key(plan: Plan, kernel: PlanKernel, line: AdmissionLine) -> None:
     expected = {name: str(value) for name, value in content_key_to_json(kernel.key).items()}
-    expected |= {"signature": kernel.signature, "candidate": kernel.candidate, "code": kernel.digest}
+    expected |= {
+        "signature": kernel.signature,
+        "candidate": kernel.candidate,
+        "code": kernel.digest,
+        "recipe": recipe_digest(kernel.recipe, kernel.symbols),
+    }
     for name, value in expected.items():
         if line.key.get(name) != value:
             raise ReceiptFailError(f"kernel {kernel.id}: its admission was made for another {name}")
@@ -278,6 +283,8 @@ def _check_ports(profile: Profile, scope: DimScope, where: str) -> None:
             labels.add(role.value + port.label)
             if port.buffer >= len(profile.buffers):
                 raise ArenaBoundsError(f"{at} lies in a buffer that does not exist")
+            if port.layout.rank != port.type.rank:
+                raise PlanError(f"{at} has rank {port.type.rank} and a layout of rank {port.layout.rank}")
             buffer = profile.buffers[port.buffer]
             if role is BufferRole.INPUT and buffer.role is not BufferRole.INPUT:
                 raise PlanError(f"{at} lies in a buffer of role {buffer.role.value}")

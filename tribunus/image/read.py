@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from tribunus.canon import Digest, digest_bytes
 from tribunus.errors import (
@@ -55,6 +56,9 @@ from tribunus.image.policy import SignedPayload, Trust, TrustPolicy, check_expir
 from tribunus.image.source import Chunks, ImageSource, WeightsMode, hash_range, open_source, private_copy
 from tribunus.image.statement import Admission, LinesSummary, check_statement
 from tribunus.records import dataclass
+
+SMALL_LOAD: Final = 4 * 1024 * 1024
+"""Bytes that are hashed sooner than threads are started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -467,7 +471,10 @@ class _Documents:
 
 
 class _Loading:
-    """Blobs on their way into memory: a few threads, largest blob first; hashing releases the interpreter."""
+    """Blobs on their way into memory: a few threads, largest blob first; hashing releases the interpreter.
+
+    Less than SMALL_LOAD in all is read by whoever waits: starting a thread would take longer.
+    """
 
     def __init__(self, read: Callable[[Descriptor], memoryview], blobs: Sequence[Descriptor]) -> None:
         self._read = read
@@ -475,7 +482,8 @@ class _Loading:
         self._queue = sorted(self._wanted.values(), key=lambda blob: blob.size)
         self._views: dict[Digest, memoryview] = {}
         self._failures: dict[Digest, TribunusError] = {}
-        count = min(len(self._queue), os.cpu_count() or 1, 8)
+        small = sum(blob.size for blob in self._queue) < SMALL_LOAD
+        count = 0 if small else min(len(self._queue), os.cpu_count() or 1, 8)
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
         for thread in self._threads:
             thread.start()
@@ -484,6 +492,8 @@ class _Loading:
         """Views by digest.  Of several failures, that of the smallest digest is raised: a refusal is repeatable."""
         for thread in self._threads:
             thread.join()
+        if not self._threads:
+            self._work()
         for digest in sorted(self._failures):
             raise self._failures[digest]
         if missing := sorted(self._wanted.keys() - self._views.keys()):

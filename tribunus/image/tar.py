@@ -221,7 +221,7 @@ def _pad_size(offset: int) -> int | None:
 
 def _check_pad(source: Source, pads: Sequence[Entry]) -> None:
     for pad in pads:
-        if any(source.read(pad.offset, pad.size)):
+        if source.read(pad.offset, pad.size).strip(b"\0"):
             raise PadError("the pad before the big blobs is not zero")
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -21,9 +22,13 @@ from tribunus.numerics.ulp import ulp
 from tribunus.oracle.golden import evaluate, gather_operands
 from tribunus.oracle.ops.call import Array
 from tribunus.oracle.running import OutputGolden
+from tribunus.oracle.value import Exactness
 from tribunus.oracle.vectors import Descriptor
 from tribunus.oracle.verdict import is_refused
 from tribunus.phaseir.program import Constants, Program
+
+FEW: Final = 16
+"""Elements up to which one case alone can hardly refuse every null answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class CaseTrust:
-    """Whether a case counts; ``why`` names the null answers that it would accept."""
+    """Whether a case counts; ``why`` names the null answers that it would accept (with few elements, that it alone
+    would)."""
 
     counted: bool
     why: tuple[str, ...]
@@ -60,6 +66,11 @@ class SuiteTrust:
 
 def trust_suite(program: Program, constants: Constants, cases: Sequence[Case]) -> SuiteTrust:
     """Judge the cases of one signature before any candidate is."""
+    with np.errstate(all="ignore"):
+        return _trust_suite(program, constants, cases)
+
+
+def _trust_suite(program: Program, constants: Constants, cases: Sequence[Case]) -> SuiteTrust:
     answers: list[dict[str, bool]] = []
     same: dict[str, bool] = {}
     for index, case in enumerate(cases):
@@ -71,12 +82,26 @@ def trust_suite(program: Program, constants: Constants, cases: Sequence[Case]) -
         answers.append(refused)
     dropped = tuple(sorted(name for name, always in same.items() if always))
     trusts = tuple(_trust(refused, dropped) for refused in answers)
+    if all(sum(golden.presented.size for golden in case.goldens) <= FEW for case in cases):
+        trusts = _jointly(answers, trusts)
     return SuiteTrust(trusts, dropped, _insensitive(program, constants, cases, trusts))
 
 
 def _trust(refused: Mapping[str, bool], dropped: tuple[str, ...]) -> CaseTrust:
     accepted = tuple(sorted(name for name, no in refused.items() if not no and name not in dropped))
     return CaseTrust(not accepted and bool(refused), accepted)
+
+
+def _jointly(answers: Sequence[Mapping[str, bool]], trusts: Sequence[CaseTrust]) -> tuple[CaseTrust, ...]:
+    """Cases of few elements count together: each null answer that one accepts must be refused by another.
+
+    ``max(x, 0)`` of one number is a copy or zero in every case; no candidate can be both.
+    """
+    refused = {name for answer in answers for name, no in answer.items() if no}
+    return tuple(
+        CaseTrust(trust.counted or (bool(answer) and refused.issuperset(trust.why)), trust.why)
+        for answer, trust in zip(answers, trusts, strict=True)
+    )
 
 
 def _null_answers(case: Case, previous: Sequence[OutputGolden]) -> list[tuple[str, bool, bool]]:
@@ -88,8 +113,10 @@ def _null_answers(case: Case, previous: Sequence[OutputGolden]) -> list[tuple[st
         before = previous[position] if position < len(previous) else None
         for name, answer in null_candidates(golden, case.inputs, before).items():
             label = name if len(case.goldens) == 1 else f"{name} of output {position}"
-            equal = _same_values(answer, golden)
-            found.append((label, equal, is_refused(answer, golden)))
+            no = is_refused(answer, golden)
+            # The golden itself is never refused, so what is refused is not equal, but for signs of zero in moved data.
+            equal = (not no or golden.exactness is Exactness.BIT) and _same_values(answer, golden)
+            found.append((label, equal, no))
     return found
 
 
@@ -204,11 +231,12 @@ def sensitive_inputs(program: Program, constants: Constants, case: Case, candida
 
 
 def perturbed(stored: Array, dtype: DType) -> Array:
-    """Another array of the same domain: shifted by one along its first axis; floats 1/32 larger (zeros become 1/32),
-    the first integer one nearer to zero, bools inverted."""
+    """Another array of the same domain: shifted by one along its first axis that is longer than 1; floats 1/32 larger
+    (zeros become 1/32), the first integer one nearer to zero, bools inverted."""
     if dtype is DType.BOOL:
         return np.logical_not(stored)
-    rolled = np.roll(stored, 1, axis=0) if stored.ndim else stored
+    longer = [axis for axis, extent in enumerate(stored.shape) if extent > 1]
+    rolled = np.roll(stored, 1, axis=longer[0]) if longer else stored
     if not dtype.is_float:
         changed = np.array(rolled).reshape(-1)
         first = changed[:1].astype(np.int64)

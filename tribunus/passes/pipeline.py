@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tribunus.errors import InternalError
+from tribunus.errors import InternalError, VerifierError
 from tribunus.passes.common_subexpressions import common_subexpressions
 from tribunus.passes.eliminate_dead import eliminate_dead
 from tribunus.passes.exact_algebra import exact_algebra
@@ -21,7 +21,7 @@ from tribunus.passes.normalise import normalise
 from tribunus.passes.sink_movement import sink_movement
 from tribunus.passes.split_dequantize import split_dequantize
 from tribunus.phaseir.program import Constants, Program
-from tribunus.phaseir.verifier import VerifierError, verify
+from tribunus.phaseir.verifier import verify
 
 MAX_ROUNDS: Final = 16
 

@@ -197,16 +197,22 @@ class DimScope:
 
 def add(left: Dim, right: Dim) -> Dim:
     """``left + right``."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left + right
     return _from_terms(_merge(_terms(left), _terms(right), 1))
 
 
 def sub(left: Dim, right: Dim) -> Dim:
     """``left - right``."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left - right
     return _from_terms(_merge(_terms(left), _terms(right), -1))
 
 
 def mul(left: Dim, right: Dim) -> Dim:
     """``left * right``."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left * right
     product: dict[tuple[Dim, ...], int] = {}
     for atoms_l, factor_l in _terms(left).items():
         for atoms_r, factor_r in _terms(right).items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from tribunus.errors import DimError, InternalError, LoweringError, SchemaError
+from tribunus.errors import DimError, InternalError, LoweringError, SchemaError, VerifierError
 from tribunus.phaseir import dims
 from tribunus.phaseir.attributes import F32
 from tribunus.phaseir.dims import DimScope
@@ -20,12 +20,6 @@ from tribunus.phaseir.types import TensorType
 
 _INFERENCE_ERRORS: Final = (LoweringError, InternalError, DimError, SchemaError, ValueError, LookupError, TypeError)
 """What a type rule raises on operands or attributes that do not fit, however badly."""
-
-
-class VerifierError(InternalError):
-    """A program breaks a law of PhaseIR."""
-
-    name = "E_VERIFIER"
 
 
 def verify(program: Program) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import NewType
+from typing import Final, NewType
 
 from tribunus.canon import Digest, Json, digest_bytes, digest_of, int_of, list_of, object_of, str_of
 from tribunus.errors import SchemaError
@@ -19,6 +19,13 @@ from tribunus.records import dataclass, field
 
 CodeFormat = NewType("CodeFormat", str)
 """Name of a code format: ``flat``, ``onednn-recipe``, ... ; a Replayer is looked up by it."""
+_RECIPE_KEYS: Final = frozenset(
+    ("inputs", "outputs", "weights", "workspace", "params", "split", "in_place", "jit_at_open")
+)
+_SPLIT_KEYS: Final = frozenset(("axis", "parts"))
+_OPERAND_KEYS: Final = frozenset(("type", "layout", "align"))
+_WEIGHT_KEYS: Final = frozenset(("sources", "packing", "nbytes", "align"))
+_PACKING_KEYS: Final = frozenset(("name", "config", "layout"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +174,8 @@ def recipe_to_json(recipe: Recipe, symbols: Sequence[str]) -> Json:
 
 def recipe_from_json(value: Json, symbols: Sequence[str], where: str) -> Recipe:
     """Inverse of ``recipe_to_json``.  Raises SchemaError."""
-    keys = ("inputs", "outputs", "weights", "workspace", "params", "split", "in_place", "jit_at_open")
-    document = object_of(value, where, frozenset(keys))
-    split = object_of(document["split"], where, frozenset(("axis", "parts")))
+    document = object_of(value, where, _RECIPE_KEYS)
+    split = object_of(document["split"], where, _SPLIT_KEYS)
     jit = document["jit_at_open"]
     if type(jit) is not bool:
         raise SchemaError(f"{where}: jit_at_open must be true or false")
@@ -203,17 +209,17 @@ def _operand_to_json(operand: Operand, index: Mapping[str, int]) -> Json:
 
 
 def _operand_from_json(value: Json, symbols: Sequence[str], where: str) -> Operand:
-    document = object_of(value, where, frozenset(("type", "layout", "align")))
-    return Operand(
-        type_from_json(document["type"], symbols, where),
-        layout_from_json(document["layout"], where),
-        int_of(document["align"], where, 1, 1 << 16),
-    )
+    document = object_of(value, where, _OPERAND_KEYS)
+    type_ = type_from_json(document["type"], symbols, where)
+    layout = layout_from_json(document["layout"], where)
+    if layout.rank != type_.rank:
+        raise SchemaError(f"{where}: a layout of rank {layout.rank} for a tensor of rank {type_.rank}")
+    return Operand(type_, layout, int_of(document["align"], where, 1, 1 << 16))
 
 
 def _weight_from_json(value: Json, where: str) -> PackedWeight:
-    document = object_of(value, where, frozenset(("sources", "packing", "nbytes", "align")))
-    packing = object_of(document["packing"], where, frozenset(("name", "config", "layout")))
+    document = object_of(value, where, _WEIGHT_KEYS)
+    packing = object_of(document["packing"], where, _PACKING_KEYS)
     layout = packing["layout"]
     return PackedWeight(
         tuple(int_of(s, where) for s in list_of(document["sources"], where)),

@@ -49,6 +49,27 @@ from tribunus.plan.plan import (
 )
 
 SIZE_LIMIT: Final = 1 << 48
+_SLOT_KINDS: Final = {kind.value: kind for kind in SlotKind}
+_ROLES: Final = {role.value: role for role in BufferRole}
+_CONTENT_TEXTS: Final = ("backend", "op", "dtype", "shape", "batch", "quantization", "policy", "layouts", "arch")
+_CONTENT_KEYS: Final = frozenset((*_CONTENT_TEXTS, "threads"))
+_PLAN_KEYS: Final = frozenset(
+    ("schema", "target", "arch", "features", "threads", "kernels", "host", "tensors", "profiles")
+)
+_KERNEL_KEYS: Final = frozenset(
+    ("id", "signature", "candidate", "format", "offset", "size", "digest", "facts", "symbols", "recipe", "key")
+)
+_HOST_KEYS: Final = frozenset(("role", "format", "offset", "size", "digest", "facts"))
+_TENSOR_KEYS: Final = frozenset(("blob", "offset", "size", "kernel", "operand", "sources"))
+_PROFILE_KEYS: Final = frozenset(
+    ("name", "symbols", "arena", "buffers", "inputs", "outputs", "states", "launches", "representatives", "goldens")
+)
+_PORT_KEYS: Final = frozenset(("label", "buffer", "type", "layout"))
+_LAUNCH_KEYS: Final = frozenset(("kernel", "bind", "args", "parts", "wait"))
+_SYMBOL_KEYS: Final = frozenset(("name", "label", "lo", "opt", "hi", "step"))
+_BUFFER_KEYS: Final = frozenset(("offset", "size", "role", "view_of"))
+_STATE_KEYS: Final = frozenset(("label", "buffer", "initial"))
+_GOLDEN_KEYS: Final = frozenset(("case", "dims", "inputs", "outputs"))
 T = TypeVar("T")
 
 
@@ -97,8 +118,7 @@ def plan_from_json(value: Json) -> Plan:
 
     Checks form only; what a plan may do is proved by the plan checker.
     """
-    keys = ("schema", "target", "arch", "features", "threads", "kernels", "host", "tensors", "profiles")
-    document = object_of(value, "plan", frozenset(keys))
+    document = object_of(value, "plan", _PLAN_KEYS)
     if document["schema"] != SCHEMA:
         raise VersionError(f"plan schema {str(document['schema'])[:40]!r}, this release reads {SCHEMA!r}")
     features = tuple(_identifier(f, "plan.features") for f in list_of(document["features"], "plan.features"))
@@ -151,38 +171,16 @@ def content_key_to_json(key: ContentKey) -> JsonObject:
 
 def content_key_from_json(value: Json, where: str) -> ContentKey:
     """Inverse of ``content_key_to_json``.  Raises SchemaError."""
-    texts = ("backend", "op", "dtype", "shape", "batch", "quantization", "policy", "layouts", "arch")
-    document = object_of(value, where, frozenset((*texts, "threads")))
-    fields = {name: str_of(document[name], f"{where}.{name}") for name in texts}
-    return ContentKey(
-        fields["backend"],
-        fields["op"],
-        fields["dtype"],
-        fields["shape"],
-        fields["batch"],
-        fields["quantization"],
-        fields["policy"],
-        fields["layouts"],
-        fields["arch"],
-        int_of(document["threads"], where, 1, 1024),
-    )
+    document = object_of(value, where, _CONTENT_KEYS)
+    backend, op, dtype, shape, batch, quantization, policy, layouts, arch = [
+        str_of(document[name], where) for name in _CONTENT_TEXTS
+    ]
+    threads = int_of(document["threads"], where, 1, 1024)
+    return ContentKey(backend, op, dtype, shape, batch, quantization, policy, layouts, arch, threads)
 
 
 def _kernel_from_json(value: Json, where: str) -> PlanKernel:
-    keys = (
-        "id",
-        "signature",
-        "candidate",
-        "format",
-        "offset",
-        "size",
-        "digest",
-        "facts",
-        "symbols",
-        "recipe",
-        "key",
-    )
-    document = object_of(value, where, frozenset(keys))
+    document = object_of(value, where, _KERNEL_KEYS)
     symbols = tuple(_identifier(s, where) for s in list_of(document["symbols"], where))
     return PlanKernel(
         _identifier(document["id"], where),
@@ -200,7 +198,7 @@ def _kernel_from_json(value: Json, where: str) -> PlanKernel:
 
 
 def _host_from_json(value: Json, where: str) -> HostCode:
-    document = object_of(value, where, frozenset(("role", "format", "offset", "size", "digest", "facts")))
+    document = object_of(value, where, _HOST_KEYS)
     return HostCode(
         _identifier(document["role"], where),
         CodeFormat(_identifier(document["format"], where)),
@@ -212,7 +210,7 @@ def _host_from_json(value: Json, where: str) -> HostCode:
 
 
 def _tensor_from_json(value: Json, where: str) -> PlanTensor:
-    document = object_of(value, where, frozenset(("blob", "offset", "size", "kernel", "operand", "sources")))
+    document = object_of(value, where, _TENSOR_KEYS)
     return PlanTensor(
         int_of(document["blob"], where, 0, 1 << 16),
         int_of(document["offset"], where, 0, SIZE_LIMIT),
@@ -262,26 +260,14 @@ def _profile_to_json(profile: Profile) -> Json:
 
 
 def _profile_from_json(value: Json, where: str) -> Profile:
-    keys = (
-        "name",
-        "symbols",
-        "arena",
-        "buffers",
-        "inputs",
-        "outputs",
-        "states",
-        "launches",
-        "representatives",
-        "goldens",
-    )
-    document = object_of(value, where, frozenset(keys))
+    document = object_of(value, where, _PROFILE_KEYS)
     symbols = _each(document["symbols"], f"{where}.symbols", _symbol_from_json)
     names = [s.name for s in symbols]
     if len(set(names)) != len(names):
         raise SchemaError(f"{where}: a symbol is declared twice")
 
     def port(item: Json, at: str) -> Port:
-        fields = object_of(item, at, frozenset(("label", "buffer", "type", "layout")))
+        fields = object_of(item, at, _PORT_KEYS)
         return Port(
             str_of(fields["label"], at),
             int_of(fields["buffer"], at),
@@ -290,7 +276,7 @@ def _profile_from_json(value: Json, where: str) -> Profile:
         )
 
     def launch(item: Json, at: str) -> Launch:
-        fields = object_of(item, at, frozenset(("kernel", "bind", "args", "parts", "wait")))
+        fields = object_of(item, at, _LAUNCH_KEYS)
         return Launch(
             int_of(fields["kernel"], at),
             tuple(dims.from_json(d, names, at) for d in list_of(fields["bind"], at)),
@@ -314,7 +300,7 @@ def _profile_from_json(value: Json, where: str) -> Profile:
 
 
 def _symbol_from_json(value: Json, where: str) -> Symbol:
-    document = object_of(value, where, frozenset(("name", "label", "lo", "opt", "hi", "step")))
+    document = object_of(value, where, _SYMBOL_KEYS)
     lo, opt, hi = (int_of(document[k], where, 0, 1 << 40) for k in ("lo", "opt", "hi"))
     step = int_of(document["step"], where, 1, 1 << 40)
     if not lo <= opt <= hi or (opt - lo) % step or (hi - lo) % step:
@@ -323,12 +309,11 @@ def _symbol_from_json(value: Json, where: str) -> Symbol:
 
 
 def _buffer_from_json(value: Json, where: str) -> Buffer:
-    document = object_of(value, where, frozenset(("offset", "size", "role", "view_of")))
+    document = object_of(value, where, _BUFFER_KEYS)
     role, view = str_of(document["role"], where), document["view_of"]
-    try:
-        parsed = BufferRole(role)
-    except ValueError:
-        raise SchemaError(f"{where}: unknown role {role[:20]!r}") from None
+    parsed = _ROLES.get(role)
+    if parsed is None:
+        raise SchemaError(f"{where}: unknown role {role[:20]!r}")
     return Buffer(
         int_of(document["offset"], where, 0, SIZE_LIMIT),
         int_of(document["size"], where, 0, SIZE_LIMIT),
@@ -338,7 +323,7 @@ def _buffer_from_json(value: Json, where: str) -> Buffer:
 
 
 def _state_from_json(value: Json, where: str) -> StateBinding:
-    document = object_of(value, where, frozenset(("label", "buffer", "initial")))
+    document = object_of(value, where, _STATE_KEYS)
     initial = document["initial"]
     return StateBinding(
         str_of(document["label"], where),
@@ -348,7 +333,7 @@ def _state_from_json(value: Json, where: str) -> StateBinding:
 
 
 def _golden_from_json(value: Json, where: str) -> Golden:
-    document = object_of(value, where, frozenset(("case", "dims", "inputs", "outputs")))
+    document = object_of(value, where, _GOLDEN_KEYS)
     return Golden(
         str_of(document["case"], where),
         _integers(document["dims"], where),
@@ -369,9 +354,10 @@ def _spans(value: Json, where: str) -> tuple[tuple[int, int], ...]:
 
 def _slot_from_json(value: Json, where: str) -> Slot:
     if type(value) is dict and len(value) == 1:
-        for kind in SlotKind:
-            if kind.value in value:
-                return Slot(kind, int_of(value[kind.value], where))
+        ((name, index),) = value.items()
+        kind = _SLOT_KINDS.get(name)
+        if kind is not None:
+            return Slot(kind, int_of(index, where))
     raise SchemaError(f"{where}: an argument names one buffer or one tensor")
 
 

@@ -13,8 +13,8 @@ The sequencer is called like any kernel, ``sequencer(buffers, params, part, part
 With one part, RUN calls ``function(a0, a1, a2, a3)`` for each record.  With more, part 0 is called with RUN for each
 replay: it wakes the others, walks its list, and returns when every part is done.  The other parts are called once with
 SERVE: they wait for a wake, walk their list, and wait again, until ``halt`` (the first 32-bit word of the sync block's
-second cache line) is not 0: then they return when woken, and RUN only wakes them and returns.  They spin for a bounded time and then park with the futex system call, the only system
-call this code may hold.
+second cache line) is not 0: then they return when woken, and RUN only wakes them and returns.  They spin for a bounded
+time and then park with the futex system call, the only system call this code may hold.
 """
 
 from __future__ import annotations

@@ -27,6 +27,8 @@ class Fit:
     target: str
     plan: Plan
     missing: tuple[str, ...]
+    available: frozenset[str] = frozenset()
+    """Processor features found here."""
 
 
 def fits(source: ImageFile) -> tuple[Fit, ...]:
@@ -64,4 +66,4 @@ def _fit(source: ImageFile, target: str, available: frozenset[str]) -> Fit:
             missing.append(f"code is for {wanted}, this is {machine}")
         else:
             missing.extend(f"cpu feature {name}" for name in plan.features if name not in available)
-    return Fit(target, plan, tuple(missing))
+    return Fit(target, plan, tuple(missing), available)

@@ -15,19 +15,22 @@ compiler, no onnx, no pytest.
 from __future__ import annotations
 
 import ctypes
+import math
+import mmap
 import os
 import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from tribunus.devices.cpu import Arena, Walker, is_ieee
+from tribunus.devices.cpu import is_ieee
 from tribunus.devices.replayer import BoundCode
-from tribunus.errors import DeviceError, InputError, PlanError, ProfileError
+from tribunus.errors import DeviceError, InputError, PlanError, ProfileError, UsageError
 from tribunus.image.plan_checker import check_region
 from tribunus.image.policy import find_policy
 from tribunus.image.read import ImageFile, open_image
@@ -44,6 +47,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 SESSIONS_KEPT: Final = 8
+Record = tuple[int, int, int, int, int]
+"""function, a0, a1, a2, a3."""
+BARRIER: Final[Record] = (0, 0, 0, 0, 0)
 Array: TypeAlias = "npt.NDArray[np.generic]"
 
 
@@ -62,7 +68,7 @@ def open(path: str | Path, trust: str | Path | None = None) -> Image:
         region.start()
         check_region(chosen.plan, region)
         weights = tuple(region.weights(i) for i in range(region.weights_count))
-        loaded = LoadedRegion(RegionBytes(chosen.plan, region.kernels(), weights), find_replayer)
+        loaded = LoadedRegion(RegionBytes(chosen.plan, region.kernels(), weights), find_replayer, chosen.available)
         loaded.load_all()
         source.check_unchanged()
         standing.record()
@@ -73,12 +79,15 @@ def open(path: str | Path, trust: str | Path | None = None) -> Image:
 
 
 class Image:
-    """An opened image.  ``close`` (or a ``with`` block) unloads it."""
+    """An opened image.  ``close`` (or a ``with`` block) ends its sessions and unloads it."""
 
     def __init__(self, region: LoadedRegion, source: ImageFile | None = None) -> None:
         self._region = region
         self._source = source
         self._sessions: OrderedDict[tuple[str, tuple[int, ...]], Session] = OrderedDict()
+        self._bound: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._running = threading.Lock()
+        self._closed = False
 
     def __enter__(self) -> Image:
         return self
@@ -101,37 +110,50 @@ class Image:
     def bind(self, dims: Mapping[str, int] | None = None) -> Session:
         """A session for these dims, by the labels of the model's symbols.
 
-        Without dims: the only profile, at its expected dims.  Raises ProfileError.
+        Without dims: the first profile, at its expected dims.  One thread at a time may use a session; sessions do not
+        disturb each other.  Raises ProfileError, UsageError after ``close``.
         """
         profile, values = _select(self._region.plan, dims or {})
-        return Session(self._region, profile, values)
+        return self._session(profile, values)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs for ``inputs``, copied.  The profile and its dims follow from the shapes; eight sessions are kept.
 
-        Raises InputError naming the input and what was expected, ProfileError if no profile has these dims.
+        May be called by several threads; they take turns.  Raises InputError naming the input and what was expected,
+        ProfileError if no profile has these dims, UsageError after ``close``.
         """
         profile, values = match_inputs(self._region.plan, inputs)
         key = (profile.name, tuple(values[s.name] for s in profile.symbols))
-        session = self._sessions.get(key)
-        if session is None:
-            session = self._sessions[key] = Session(self._region, profile, values)
-            if len(self._sessions) > SESSIONS_KEPT:
-                self._sessions.popitem(last=False)[1].close()
-        self._sessions.move_to_end(key)
-        for label, view in session.inputs.items():
-            np.copyto(view, inputs[label])
-        session.replay()
-        return {label: view.copy() for label, view in session.outputs.items()}
+        with self._running:
+            session = self._sessions.get(key)
+            if session is None:
+                session = self._sessions[key] = self._session(profile, values)
+                if len(self._sessions) > SESSIONS_KEPT:
+                    self._sessions.popitem(last=False)[1].close()
+            self._sessions.move_to_end(key)
+            for label, view in session.inputs.items():
+                np.copyto(view, inputs[label])
+            session.replay()
+            return {label: view.copy() for label, view in session.outputs.items()}
 
     def close(self) -> None:
-        """End the sessions and unload the kernels."""
-        for session in self._sessions.values():
+        """End the sessions and unload the kernels; no replay may be running."""
+        if self._closed:
+            return
+        self._closed = True
+        for session in list(self._bound):
             session.close()
         self._sessions.clear()
         self._region.close()
         if self._source is not None:
             self._source.close()
+
+    def _session(self, profile: Profile, values: Mapping[str, int]) -> Session:
+        if self._closed:
+            raise UsageError("the image is closed", remedy="open it again")
+        session = Session(self._region, profile, values)
+        self._bound.add(session)
+        return session
 
 
 class Session:
@@ -141,21 +163,24 @@ class Session:
     """
 
     def __init__(self, region: LoadedRegion, profile: Profile, values: Mapping[str, int]) -> None:
-        if not is_ieee(Walker().control_word()):
+        if not is_ieee(region.control_word()):
             raise DeviceError(
                 "this thread's floating point control word flushes subnormals or rounds differently",
                 remedy="do not load libraries built with -ffast-math into this process",
             )
         self.profile = profile
         self.dims: Mapping[str, int] = MappingProxyType({s.label: values[s.name] for s in profile.symbols})
-        self._arena = Arena(max(profile.arena, 1), 64)
+        self._memory = _zeroed(profile.arena)
+        self._address = _address_of(self._memory)
         self._region = region
-        self._closed = False
         self.inputs = MappingProxyType({p.label: self._view(p, values) for p in profile.inputs})
         self.outputs = MappingProxyType({p.label: self._view(p, values) for p in profile.outputs})
-        self._initial = self._restore_points(values)
+        self._initial = self._restore_points()
         self.reset()
-        self._sequence = _Sequence(region, self._records(values), region.plan.threads)
+        parts = max((launch.parts for launch in profile.launches), default=1)
+        self._kernels: list[BoundCode] = []
+        self._sequence = _Sequence(region, self._records(values, parts), parts)
+        self._function, self._arguments = self._sequence.function, self._sequence.arguments
 
     @property
     def phases(self) -> Mapping[str, Session]:
@@ -163,33 +188,30 @@ class Session:
         return MappingProxyType({self.profile.name: self})
 
     def replay(self) -> None:
-        """Compute the outputs from the inputs: one call, no allocation, no decision."""
-        self._sequence.run()
+        """Compute the outputs from the inputs: one call, no allocation, no decision.  Raises UsageError once closed."""
+        self._function(*self._arguments)
 
     def reset(self) -> None:
         """Restore every state to what it was when the session began."""
         for offset, initial in self._initial:
-            ctypes.memmove(self._arena.address + offset, initial, len(initial))
+            ctypes.memmove(self._address + offset, initial, len(initial))
 
     def close(self) -> None:
-        """Stop helper threads and release the memory; views must not be used afterwards."""
-        if not self._closed:
-            self._closed = True
-            self._sequence.close()
+        """Stop helper threads.  The memory lives as long as views of it do."""
+        self._function = _refuse_replay
+        self._sequence.close()
 
     def _view(self, port: Port, values: Mapping[str, int]) -> Array:
         if not port.layout.is_row_major:
             raise PlanError(f"port {port.label[:60]!r} is not row-major")
         shape = dims.evaluate_shape(port.type.shape, values)
         buffer = self.profile.buffers[port.buffer]
-        count = int(np.prod(shape, dtype=np.int64))
         dtype = port.type.dtype.numpy
-        if count * dtype.itemsize > buffer.size:
+        if math.prod(shape) * dtype.itemsize > buffer.size:
             raise PlanError(f"port {port.label[:60]!r} is larger than its buffer")
-        flat = np.frombuffer(self._arena.view, dtype=dtype, count=count, offset=buffer.offset)
-        return flat.reshape(shape)
+        return np.ndarray(shape, dtype, self._memory, buffer.offset)
 
-    def _restore_points(self, values: Mapping[str, int]) -> list[tuple[int, bytes]]:
+    def _restore_points(self) -> list[tuple[int, bytes]]:
         found: list[tuple[int, bytes]] = []
         for state in self.profile.states:
             buffer = self.profile.buffers[state.buffer]
@@ -197,61 +219,110 @@ class Session:
             found.append((buffer.offset, data))
         return found
 
-    def _records(self, values: Mapping[str, int]) -> list[list[tuple[int, int, int, int, int]]]:
-        """The launch list of each part: (function, a0, a1, a2, a3)."""
-        parts = self._region.plan.threads
-        lists: list[list[tuple[int, int, int, int, int]]] = [[] for _ in range(parts)]
-        for position, launch in enumerate(self.profile.launches):
+    def _records(self, values: Mapping[str, int], parts: int) -> list[list[Record]]:
+        """The launch list of each part."""
+        lists: list[list[Record]] = [[] for _ in range(parts)]
+        kernels: dict[int, BoundCode] = {}
+        shared = False  # whether anything since the last barrier ran on another part than the first
+        for launch in self.profile.launches:
             kernel = self._region.plan.kernels[launch.kernel]
             own = dict(zip(kernel.symbols, (dims.evaluate(d, values) for d in launch.bind), strict=True))
             params = [dims.evaluate(p, own) for p in kernel.recipe.params]
             addresses = [
                 self._region.tensor_address(slot.index)
                 if slot.kind is SlotKind.TENSOR
-                else self._arena.address + self.profile.buffers[slot.index].offset
+                else self._address + self.profile.buffers[slot.index].offset
                 for slot in launch.args
             ]
-            words = self._region.kernel(launch.kernel).launch(addresses, params, launch.parts)
-            if parts > 1 and position:
+            if launch.kernel not in kernels:
+                kernels[launch.kernel] = self._region.kernel(launch.kernel)
+            words = kernels[launch.kernel].launch(addresses, params, launch.parts)
+            if lists[0] and (shared or launch.parts > 1):
                 for entries in lists:
-                    entries.append((0, 0, 0, 0, 0))
+                    entries.append(BARRIER)
+                shared = False
+            shared = shared or launch.parts > 1
             for part, word in enumerate(words):
                 lists[part].append((word.function, word.a0, word.a1, word.a2, word.a3))
+        self._kernels.extend(kernels.values())
         return lists
 
 
 class _Sequence:
-    """The bound launch lists and the threads that walk them."""
+    """The bound launch lists and the threads that walk them.
 
-    def __init__(self, region: LoadedRegion, lists: Sequence[Sequence[tuple[int, ...]]], parts: int) -> None:
-        self._lists = [_records_array(entries) for entries in lists]
-        self._sync = Arena(launch_list.SYNC_BYTES, 64)
-        addresses = [ctypes.addressof(words) for words in self._lists]
+    function, arguments: the call that replays.
+    """
+
+    def __init__(self, region: LoadedRegion, lists: Sequence[Sequence[Record]], parts: int) -> None:
+        arrays = [_records_array(entries) for entries in lists]
+        sync = _zeroed(launch_list.SYNC_BYTES)
+        addresses = [ctypes.addressof(words) for words in arrays]
         counts = [len(entries) for entries in lists]
-        self._keep: list[BoundCode] = [region.sequencer]
-        run = sequencer_words(region.sequencer, addresses, counts, self._sync.address, launch_list.RUN, parts)
-        self._function = CALL(run[0][0])
-        self._arguments = run[0][1:]
-        self._helpers: list[threading.Thread] = []
+        sequencer = region.new_sequencer()
+        run = sequencer_words(sequencer, addresses, counts, _address_of(sync), launch_list.RUN, parts)
+        self.function: Callable[..., None] = CALL(run[0][0])
+        self.arguments = run[0][1:]
+        self._end: Callable[[], object] = _nothing
+        self._keep = (region, sequencer, arrays, sync)
         if parts > 1:
-            serve = sequencer_words(region.sequencer, addresses, counts, self._sync.address, launch_list.SERVE, parts)
+            serve = sequencer_words(sequencer, addresses, counts, _address_of(sync), launch_list.SERVE, parts)
+            helpers: list[threading.Thread] = []
+            # Not a method of this object: it must be able to run when nothing else refers to it any more.
+            self._end = weakref.finalize(self, _stop, self.function, self.arguments, helpers, self._keep)
             for words in serve[1:]:
-                helper = threading.Thread(target=CALL(words[0]), args=words[1:], name="tribunus-helper", daemon=True)
-                helper.start()
-                self._helpers.append(helper)
-
-    def run(self) -> None:
-        self._function(*self._arguments)
+                helper = threading.Thread(
+                    target=_help, args=(CALL(words[0]), words[1:], self._keep), name="tribunus-helper", daemon=True
+                )
+                try:
+                    helper.start()
+                except RuntimeError as error:
+                    self._end()
+                    raise DeviceError(
+                        f"a thread for part {len(helpers) + 1} of {parts} cannot start: {error}"
+                    ) from None
+                helpers.append(helper)
 
     def close(self) -> None:
-        if self._helpers:
-            ctypes.c_int32.from_address(self._sync.address + launch_list.HALT_OFFSET).value = 1
-            self.run()  # wakes the helpers, who see the halt
-            for helper in self._helpers:
-                helper.join()
+        """Stop the helpers."""
+        self._end()
 
 
-def _records_array(entries: Sequence[tuple[int, ...]]) -> ctypes.Array[ctypes.c_uint64]:
+def _help(serve: Callable[..., None], arguments: tuple[int, ...], _kept: object) -> None:
+    """What a helper thread runs; while it does, everything that the machine code reads is kept alive."""
+    serve(*arguments)
+
+
+def _stop(
+    run: Callable[..., None],
+    arguments: tuple[int, ...],
+    helpers: Sequence[threading.Thread],
+    kept: tuple[LoadedRegion, BoundCode, list[ctypes.Array[ctypes.c_uint64]], mmap.mmap],
+) -> None:
+    ctypes.c_int32.from_buffer(kept[3], launch_list.HALT_OFFSET).value = 1
+    run(*arguments)  # wakes the helpers, who see the halt
+    for helper in helpers:
+        helper.join()
+
+
+def _nothing() -> None:
+    """What ends a sequence without helpers."""
+
+
+def _refuse_replay(*_arguments: int) -> None:
+    raise UsageError("the session is closed", remedy="bind a new one")
+
+
+def _zeroed(size: int) -> mmap.mmap:
+    """Zeroed page-aligned memory that lives as long as it, or any view of it."""
+    return mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _address_of(memory: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def _records_array(entries: Sequence[Record]) -> ctypes.Array[ctypes.c_uint64]:
     flat = [word for entry in entries for word in entry]
     return (ctypes.c_uint64 * max(1, len(flat)))(*flat)
 
@@ -282,6 +353,8 @@ def _check_names(profile: Profile, inputs: Mapping[str, Array]) -> None:
         raise InputError(f"unknown input {unknown[0]!r}", remedy=f"the image takes {', '.join(map(repr, expected))}")
     for label, port in expected.items():
         found = inputs[label]
+        if not isinstance(found, np.ndarray):
+            raise InputError(f"input {label!r} is a {type(found).__name__}, an array was expected")
         if found.dtype != port.type.dtype.numpy:
             raise InputError(f"input {label!r} is {found.dtype}, {port.type.dtype.numpy} was expected")
         if found.ndim != port.type.rank:

@@ -8,6 +8,7 @@ Linux lists in /proc/cpuinfo only features whose registers it saves: the flags a
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -31,9 +32,10 @@ def cpu_flags(cpuinfo: str | None = None) -> frozenset[str]:
 
     cpuinfo: text to read instead of /proc/cpuinfo.
     """
-    for key, value in _entries(_read_cpuinfo() if cpuinfo is None else cpuinfo):
-        if key in ("flags", "Features"):
-            return frozenset(value.split())
+    for line in _raw_lines() if cpuinfo is None else cpuinfo.encode("ascii", "replace").splitlines():
+        key, _, value = line.partition(b":")
+        if key.strip() in (b"flags", b"Features"):
+            return frozenset(value.decode("ascii", "replace").split())
     return frozenset()
 
 
@@ -126,6 +128,15 @@ def facts_to_json(facts: MachineFacts) -> Json:
         "kernel": facts.kernel,
         "libc": facts.libc,
     }
+
+
+def _raw_lines() -> Iterator[bytes]:
+    """Lines of /proc/cpuinfo as they are wanted: the kernel makes its text while it is read, slowly."""
+    try:
+        with open(_CPUINFO, "rb") as stream:
+            yield from stream
+    except OSError:
+        return
 
 
 def _read_cpuinfo() -> str:

@@ -169,7 +169,8 @@ def requantized_f32(total: Array) -> Array:
 def fixed_point(total: Array) -> Array:
     """A 31-bit multiplier, as fixed-point kernels do."""
     multiplier = round(float(np.float32(0.00317)) / float(np.float32(0.37)) * 2**37)
-    return np.clip(((total.astype(np.int64) * multiplier + (1 << 36)) >> 37) + 131, 0, 255).astype(np.uint8)
+    rounded = ((total.astype(np.int64) * multiplier + (1 << 36)) >> 37) + 131
+    return np.asarray(np.clip(rounded, 0, 255)).astype(np.uint8)
 
 
 def saturated_pairs(x: Array, w: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
