@@ -84,7 +84,6 @@ def measure_import(_subject: Path, _inputs: Path) -> Times:
     from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: F401
 
     laps.lap("dependencies")
-    import tribunus
     from tribunus.runtime import session  # noqa: F401
 
     laps.lap("import")

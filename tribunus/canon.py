@@ -39,8 +39,7 @@ _IDENTIFIER = re.compile(r"[a-z0-9][a-z0-9._/+-]{0,127}")
 
 def encode(value: Json) -> bytes:
     """Canonical bytes of ``value``.  Raises JsonFloatError, JsonIntegerError or JsonCanonError for what has none."""
-    if not _fits([value], 0):
-        _check(value, 0)  # which words the refusal, or accepts what is only unusual
+    _check(value, 0)
     return _dump(value)
 
 
@@ -155,12 +154,14 @@ def _decode_canonical(raw: bytes) -> tuple[bool, Json]:
     """Whether ``raw`` is canonical, and its value.  False: it may still be; the exact path decides, and words refusals.
 
     Nothing of Python runs for each number or object here.  A repeated key is lost in parsing, so that encoding gives
-    other bytes; long integers, depth and keys are looked at afterwards.
+    other bytes; long integers and depth are looked at afterwards; text beyond ASCII is left to the exact path.
     """
     try:
-        text = raw.decode("utf-8", "strict")
+        if not raw.isascii():
+            return False, None
+        text = raw.decode("ascii")
         value = _parse(_PLAIN, text)
-        accepted = _ENCODER.encode(value) == text and _fits([value], 0)
+        accepted = _ENCODER.encode(value) == text and _is_bounded([value], 0)
     except (ValueError, RecursionError, JsonFloatError):
         return False, None
     return accepted, value
@@ -171,27 +172,20 @@ def _parse(decoder: json.JSONDecoder, text: str) -> Json:
     return value
 
 
-def _fits(values: Iterable[object], depth: int) -> bool:
-    """Whether all of ``values`` and what they hold have a canonical form, up to text that UTF-8 cannot express."""
+def _is_bounded(values: Iterable[Json], depth: int) -> bool:
+    """Whether integers and depth of parsed values are within bounds."""
     if depth > MAX_DEPTH:
         return not any(True for _ in values)
     for value in values:
-        kind = type(value)
-        if kind is str:
+        if type(value) is str:
             continue
         if isinstance(value, dict):
-            for key in value:
-                if type(key) is not str or not key.isascii():
-                    return False
-            if not _fits(value.values(), depth + 1):
+            if not _is_bounded(value.values(), depth + 1):
                 return False
         elif isinstance(value, list):
-            if not _fits(value, depth + 1):
+            if not _is_bounded(value, depth + 1):
                 return False
-        elif kind is int:
-            if not -MAX_INTEGER <= value <= MAX_INTEGER:
-                return False
-        elif kind is not bool and value is not None:
+        elif isinstance(value, int) and not -MAX_INTEGER <= value <= MAX_INTEGER:
             return False
     return True
 
@@ -207,7 +201,7 @@ def _dump(value: Json) -> bytes:
 def _check(value: object, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise JsonSizeError(f"nested deeper than {MAX_DEPTH}")
-    if isinstance(value, bool | str) or value is None:
+    if isinstance(value, str) or value is None or value is True or value is False:
         return
     if isinstance(value, int):
         if not -MAX_INTEGER <= value <= MAX_INTEGER:
@@ -216,10 +210,12 @@ def _check(value: object, depth: int) -> None:
         for key, item in value.items():
             if not isinstance(key, str) or not key.isascii():
                 raise JsonCanonError(f"key {key!r} is not ASCII text")
-            _check(item, depth + 1)
+            if type(item) is not str or depth == MAX_DEPTH:
+                _check(item, depth + 1)
     elif isinstance(value, list):
         for item in value:
-            _check(item, depth + 1)
+            if type(item) is not str or depth == MAX_DEPTH:
+                _check(item, depth + 1)
     elif isinstance(value, float):
         raise JsonFloatError("floats have no canonical form; use a bit string")
     else:

@@ -216,9 +216,7 @@ class Runner:
         registry = installed_backends(settings.backends)
         if settings.jit_at_open not in ("needed", "never"):
             raise UsageError(f"--jit-at-open {settings.jit_at_open[:20]!r}", remedy="needed or never")
-        bench = open_bench(
-            registry, target, settings.ledger or default_ledger(), self.say, HypothesisAdversary()
-        )
+        bench = open_bench(registry, target, settings.ledger or default_ledger(), self.say, HypothesisAdversary())
         try:
             return Certification(request, bench, captured)
         except BaseException:

@@ -24,6 +24,7 @@ from tribunus.oracle.running import OutputGolden, golden_with_budget
 from tribunus.oracle.vectors import Descriptor, captured, materialise, vector_set
 from tribunus.oracle.verdict import Failure, OutputVerdict, judge
 from tribunus.phaseir import dims
+from tribunus.phaseir.dims import Symbol
 from tribunus.phaseir.program import Array, Program
 
 _SENTENCES: Final = {
@@ -39,6 +40,8 @@ _SENTENCES: Final = {
 }
 _DRAWN: Final = (VectorFamily.RAND, VectorFamily.POS, VectorFamily.HEAVY, VectorFamily.EXACT)
 _ORDER_SENSITIVE: Final = (VectorFamily.RAND, VectorFamily.POS)
+TILE: Final = 16
+"""Floats of the widest vector register."""
 SHAPE_VECTORS: Final = 2
 LAYOUT_VECTORS: Final = 1
 REPLAY_VECTORS: Final = 3
@@ -151,12 +154,16 @@ class CaseBook:
         return inputs
 
     def representatives(self) -> Sequence[Mapping[str, int]]:
-        """Expected, smallest and largest dims, and one in between that is odd where there is one."""
+        """Expected, smallest and largest dims, an odd one in between, one past a tile; corners where dims differ."""
         symbols = self._signature.program.symbols
         points = [{s.name: s.opt for s in symbols}]
         if symbols:
             points += [{s.name: s.lo for s in symbols}, {s.name: s.hi for s in symbols}]
             points.append({s.name: _odd_between(s) for s in symbols})
+            points.append({s.name: _past_a_tile(s) for s in symbols})
+        if len(symbols) > 1:
+            points.append({s.name: s.hi if i % 2 else s.lo for i, s in enumerate(symbols)})
+            points.append({s.name: s.lo if i % 2 else s.hi for i, s in enumerate(symbols)})
         return [dict(point) for point in dict.fromkeys(tuple(p.items()) for p in points)]
 
     def adversarial(self, family: VectorFamily, seed: int, exponent: int) -> VectorCase:
@@ -264,11 +271,18 @@ def _is_finite(case: VectorCase) -> bool:
     return all(bool(np.all(np.isfinite(g.value.astype(np.float64)))) for g in case.goldens)
 
 
-def _odd_between(symbol: dims.Symbol) -> int:
+def _odd_between(symbol: Symbol) -> int:
     """A value strictly between the bounds, odd where possible, away from multiples of vector widths."""
     middle = symbol.lo + (symbol.hi - symbol.lo) * 2 // 3
     candidates = [v for v in symbol.values() if v % 2 == 1] or list(symbol.values())
     return min(candidates, key=lambda v: abs(v - middle))
+
+
+def _past_a_tile(symbol: Symbol) -> int:
+    """The smallest value one past a multiple of the widest vector, where there is one; else the smallest odd one."""
+    values = symbol.values()
+    edges = (v for v in values if v > TILE and v % TILE == 1)
+    return next(edges, next((v for v in values if v % 2), symbol.lo))
 
 
 def _digest_inputs(inputs: Mapping[int, Array]) -> Digest:

@@ -64,8 +64,12 @@ def judge_declaration(artifact: Artifact, planned: tuple[Layout, ...]) -> Reason
     for position, (layout, promised) in enumerate(zip(declared, artifact.candidate.layouts, strict=False)):
         if layout != promised:
             return Reason("layout differs", f"operand {position}: the recipe says {layout}, the candidate {promised}")
-    if len(declared) != len(artifact.candidate.layouts):
-        return Reason("layout differs", "the recipe and the candidate differ in the number of operands")
+    if not len(declared) == len(artifact.candidate.layouts) == len(planned):
+        return Reason("layout differs", "the recipe, the candidate and the plan differ in the number of operands")
+    border = (*artifact.signature.inputs, *artifact.signature.outputs)
+    types = tuple(artifact.signature.type_of(value) for value in border)
+    if tuple(operand.type for operand in operands) != types:
+        return Reason("operand types differ", "the recipe's operands have other types than the signature's")
     for position, (layout, wanted) in enumerate(zip(declared, planned, strict=False)):
         if layout != wanted:
             return Reason(

@@ -19,6 +19,8 @@ from tribunus.candidates.work import work_of
 from tribunus.errors import TimingUntrusted
 from tribunus.isolation.executor import Executor, Fate, RunTerms, TimingProtocol, TimingSamples
 
+IMPOSSIBLE = "impossibly fast"
+"""Kind of the reason for a time below the physical floor."""
 SAMPLE_NS = 20_000
 ROUND_TRIP_NS = 100_000
 LONG_NS = 5_000_000
@@ -172,7 +174,7 @@ def judge_timing(
     fastest = policy.floor_share * floor_ns / parts
     if typical < fastest:
         return Reason(
-            "impossibly fast",
+            IMPOSSIBLE,
             "the time is below what the machine's peaks allow for the useful work",
             (Figure("time", _ns(typical), f">= {_ns(fastest)}"),),
         )

@@ -18,6 +18,7 @@ from tribunus.admission.flat_audit import audit_artifact, features_used
 from tribunus.admission.key import Machine
 from tribunus.candidates.registry import Registry
 from tribunus.canon import digest_of
+from tribunus.certification.peaks import PeakMeter
 from tribunus.certification.pipeline import Bench, toolchain_digest
 from tribunus.isolation.calibration import calibrate
 from tribunus.isolation.worker import CpuExecutor
@@ -42,17 +43,19 @@ def open_bench(
     store = Ledger(ledger)
     executor = CpuExecutor(serving.backends)
     say("measuring the machine's peaks")
-    peaks = calibrate().peaks
+    documents = DocumentStore(ledger.parent / "documents")
+    machine_digest = digest_of(document)
+    meter = PeakMeter(lambda: calibrate().peaks, documents, machine_digest)
     return Bench(
         registry=serving,
         executor=executor,
         ledger=store,
         artifacts=ArtifactStore(ledger.parent / "artifacts"),
-        documents=DocumentStore(ledger.parent / "documents"),
-        peaks=peaks,
+        documents=documents,
+        meter=meter,
         cache_bytes=facts.last_level_cache,
         machine=Machine("none", facts.model, frozenset(facts.features)),
-        machine_digest=digest_of(document),
+        machine_digest=machine_digest,
         versions=(("tribunus", VERSION), ("python", platform.python_version()), *tools),
         tools=tools,
         toolchain=toolchain_digest(serving, (("tribunus", VERSION), *tools)),

@@ -26,11 +26,13 @@ from tribunus.admission.key import Machine, content_key, full_key
 from tribunus.admission.policy import AdmissionPolicy
 from tribunus.admission.receipt import CHECKS, SUITE, Check, Receipt, Verdict
 from tribunus.admission.series import FUNCTIONS, OutcomeKind, outcome_of
+from tribunus.admission.timing_check import IMPOSSIBLE
 from tribunus.candidates.backend import Backend, Budget
 from tribunus.candidates.model import Artifact, Candidate, Signature
 from tribunus.candidates.registry import Registry
 from tribunus.candidates.search import CoveredUse, choose_cover, proposals
 from tribunus.canon import Digest, Json, JsonObject, digest_bytes, digest_of
+from tribunus.certification.peaks import PeakMeter
 from tribunus.errors import TribunusError
 from tribunus.frontend.bindings import DimBindings
 from tribunus.frontend.model import ImportedModel, import_model
@@ -46,7 +48,10 @@ from tribunus.phaseir.program import Array, Program
 from tribunus.planning.assemble import ProfileDraft, Winner
 from tribunus.planning.layout_plan import LayoutProblem, plan_layouts
 from tribunus.planning.schedule import Demand
-from tribunus.targets.target import Peaks, Target
+from tribunus.targets.target import Target
+
+FLOOR_RETRIES = 3
+"""How often peaks are measured again before a kernel is refused for being impossibly fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +74,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What the session works with: backends, executor, evidence, machine, clock."""
+    """What the session works with: backends, executor, evidence, machine, clock.
+
+    meter: the machine's peaks; None where nothing is timed.
+    """
 
     registry: Registry
     executor: Executor
     ledger: Ledger
     artifacts: ArtifactStore
     documents: DocumentStore
-    peaks: Peaks | None
+    meter: PeakMeter | None
     cache_bytes: int
     machine: Machine
     machine_digest: Digest
@@ -221,6 +229,12 @@ class Certification:
                 return earlier.receipt
         self.bench.executor.renew()
         receipt = FUNCTIONS[check](artifact, self.bench.executor, context)
+        for _ in range(FLOOR_RETRIES):
+            # An impossible time is as often a peak that was measured in a busy moment.
+            kind = "" if receipt.reason is None else receipt.reason.kind
+            if kind != IMPOSSIBLE or self.bench.meter is None or not self.bench.meter.again():
+                break
+            receipt = FUNCTIONS[check](artifact, self.bench.executor, self._context(item, artifact))
         self.bench.ledger.append(receipt, key)
         item.receipts.append(receipt)
         return receipt
@@ -379,7 +393,7 @@ class Certification:
             policy=request.policy,
             cases=self._case_book(item.demand.signature),
             layouts=item.demand.layouts,
-            peaks=bench.peaks,
+            peaks=None if bench.meter is None else bench.meter.best,
             canary=None,
             incumbent=rivals[0].artifact if rivals else None,
             key_of=lambda a: full_key(a, request.target, bench.machine),

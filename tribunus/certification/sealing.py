@@ -18,6 +18,8 @@ import numpy as np
 
 from tribunus.admission.captured import CapturedCase, try_bindings
 from tribunus.admission.receipt import Check, Receipt, receipt_to_json
+from tribunus.candidates.backend import Backend
+from tribunus.candidates.registry import installed_backends
 from tribunus.canon import Digest, Json, JsonObject, digest_of, encode
 from tribunus.certification.pipeline import Certification, Draft, Item
 from tribunus.certification.program_check import ProgramReceipt, judge_case, program_key, receipt_from_json
@@ -293,7 +295,8 @@ def _append(blob: bytearray, array: Array) -> tuple[int, int]:
 
 
 def _sequencer(certification: Certification) -> Code:
-    for backend in certification.bench.registry:
+    offered: list[Backend] = [*certification.bench.registry, *installed_backends()]
+    for backend in offered:
         with tempfile.TemporaryDirectory(prefix="tribunus-host-") as folder:
             code = backend.host_code(ROLE, certification.request.target, Path(folder))
         if code is not None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from tribunus.errors import (
     AliasError,
@@ -188,6 +188,7 @@ def _check_profile(plan: Plan, profile: Profile, kernels: set[int], tensors: set
         if buffer.view_of is not None:
             _check_view(profile.buffers, number, where)
     accesses: list[_Access] = []
+    needs: _Needs = {}
     for number, launch in enumerate(profile.launches):
         at = f"{where}, launch {number}"
         if launch.kernel >= len(plan.kernels):
@@ -197,7 +198,7 @@ def _check_profile(plan: Plan, profile: Profile, kernels: set[int], tensors: set
         if not 1 <= launch.parts <= plan.threads:
             raise PlanError(f"{at} is cut into {launch.parts} parts for {plan.threads} threads")
         kernels.add(launch.kernel)
-        accesses.append(_check_launch(plan, profile, launch, scope, at, tensors))
+        accesses.append(_check_launch(plan, profile, launch, scope, at, tensors, needs))
     _check_ports(profile, scope, where)
     _check_flow(profile, accesses, where)
     if (need := _waits_missing(profile, accesses)) is not None:
@@ -215,12 +216,21 @@ def _check_view(buffers: Sequence[Buffer], number: int, where: str) -> None:
         raise AliasError(f"{where}: buffer {number} is not inside the buffer it is a view of")
 
 
-def _check_launch(plan: Plan, profile: Profile, launch: Launch, scope: DimScope, at: str, tensors: set[int]) -> _Access:
+_Needs: TypeAlias = "dict[tuple[int, tuple[Dim, ...]], tuple[int, ...]]"
+"""By kernel and what its symbols are bound to: bytes that each operand, and last the workspace, may touch."""
+
+
+def _check_launch(
+    plan: Plan, profile: Profile, launch: Launch, scope: DimScope, at: str, tensors: set[int], needs: _Needs
+) -> _Access:
     kernel = plan.kernels[launch.kernel]
     recipe = kernel.recipe
     if len(launch.bind) != len(kernel.symbols) or len(launch.args) != recipe.buffer_count:
         raise PlanError(f"{at}: arguments do not fit the recipe of {kernel.id}")
-    own = dict(zip(kernel.symbols, launch.bind, strict=True))
+    need_of = needs.get((launch.kernel, launch.bind))
+    if need_of is None:
+        own = dict(zip(kernel.symbols, launch.bind, strict=True))
+        need_of = needs[launch.kernel, launch.bind] = _needed(recipe, own, scope)
     buffers: list[int] = []
     first_weight = len(recipe.inputs) + len(recipe.outputs)
     for position, slot in enumerate(launch.args):
@@ -237,7 +247,7 @@ def _check_launch(plan: Plan, profile: Profile, launch: Launch, scope: DimScope,
             continue
         if slot.index >= len(profile.buffers):
             raise ArenaBoundsError(f"{at}: buffer {slot.index} does not exist")
-        need = _needed(recipe, position, own, scope)
+        need = need_of[min(position, len(need_of) - 1)]
         if need > profile.buffers[slot.index].size:
             have = profile.buffers[slot.index].size
             raise ArenaBoundsError(f"{at}: argument {position} needs {need} bytes, its buffer has {have}")
@@ -255,12 +265,10 @@ def _check_launch(plan: Plan, profile: Profile, launch: Launch, scope: DimScope,
     )
 
 
-def _needed(recipe: Recipe, position: int, own: Mapping[str, Dim], scope: DimScope) -> int:
-    """Bytes that argument ``position`` may touch for any value of the profile's symbols."""
-    operands = (*recipe.inputs, *recipe.outputs)
-    if position < len(operands):
-        return _bytes(operands[position].type, operands[position].layout, own, scope)
-    return scope.bounds(dims.substitute(recipe.workspace, own))[1]
+def _needed(recipe: Recipe, own: Mapping[str, Dim], scope: DimScope) -> tuple[int, ...]:
+    """Bytes that each operand, and last the workspace, may touch for any value of the profile's symbols."""
+    operands = [_bytes(o.type, o.layout, own, scope) for o in (*recipe.inputs, *recipe.outputs)]
+    return (*operands, scope.bounds(dims.substitute(recipe.workspace, own))[1])
 
 
 def _bytes(type_: TensorType, layout: Layout, own: Mapping[str, Dim], scope: DimScope) -> int:

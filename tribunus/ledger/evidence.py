@@ -28,7 +28,8 @@ class Reuse:
 def find_evidence(ledger: Ledger, candidate: Digest, check: Check, key: Mapping[str, str], machine: Digest) -> Reuse:
     """Evidence is reused only where every key field is equal; timing also needs the same machine.
 
-    A receipt that is ``mistrusted``, or that ended in a crash or a time-out, is made again.
+    A receipt that is ``mistrusted``, or that ended in a crash or a time-out, is made again; so is a rejection by time,
+    which a busy machine may have caused.
     """
     entry = ledger.latest(candidate, check)
     if entry is None:
@@ -40,6 +41,7 @@ def find_evidence(ledger: Ledger, candidate: Digest, check: Check, key: Mapping[
     )
     if check is Check.TIMING and entry.receipt.machine != machine:
         differing += (("machine", entry.receipt.machine[:12], machine[:12]),)
-    if differing or entry.receipt.verdict not in (Verdict.PASSED, Verdict.REJECTED):
+    lasting = (Verdict.PASSED,) if check is Check.TIMING else (Verdict.PASSED, Verdict.REJECTED)
+    if differing or entry.receipt.verdict not in lasting:
         return Reuse(None, differing)
     return Reuse(entry.receipt, ())

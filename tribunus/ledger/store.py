@@ -19,14 +19,14 @@ from tribunus.admission.receipt import Check, Receipt, receipt_from_json, receip
 from tribunus.canon import Digest, Json, decode, digest_bytes, encode, parse_digest, str_of
 from tribunus.errors import EnvironmentFault, LedgerError
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 GENESIS: Final = Digest("0" * 64)
 _LIMIT: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One appended receipt.  chain: digest over the previous chain value and this receipt's bytes."""
+    """One appended receipt.  chain: digest over the previous chain value, the receipt's bytes and the key's."""
 
     sequence: int
     chain: Digest
@@ -35,7 +35,10 @@ class Entry:
 
 
 class Ledger:
-    """Append-only store of receipts.  Raises LedgerError if another session holds it or its chain is broken."""
+    """Append-only store of receipts.  Raises LedgerError if another session holds it or it cannot be read.
+
+    What is read is held against the chain: ``latest`` its own link, ``all`` every one.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,14 +51,14 @@ class Ledger:
         try:
             self._db = sqlite3.connect(path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.execute("PRAGMA synchronous=FULL")
             self._db.execute(
                 "CREATE TABLE IF NOT EXISTS receipts (sequence INTEGER PRIMARY KEY, chain TEXT NOT NULL, "
                 "digest TEXT NOT NULL, candidate TEXT NOT NULL, kind TEXT NOT NULL, key BLOB NOT NULL, "
                 "document BLOB NOT NULL)"
             )
             self._db.execute("CREATE INDEX IF NOT EXISTS by_candidate ON receipts (candidate, kind)")
-            self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+            self._require_version()
             row = self._db.execute("SELECT sequence, chain FROM receipts ORDER BY sequence DESC LIMIT 1").fetchone()
         except sqlite3.Error as error:
             os.close(self._lock)
@@ -83,8 +86,9 @@ class Ledger:
     def append(self, receipt: Receipt, key: Mapping[str, str]) -> Entry:
         """Add a receipt with the full key it was made under; durable before this returns."""
         document = encode(receipt_to_json(receipt))
-        chain = digest_bytes(self._chain.encode() + document)
         fields: dict[str, Json] = dict(key)
+        encoded = encode(fields)
+        chain = _link(self._chain, document, encoded)
         try:
             self._db.execute(
                 "INSERT INTO receipts VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -94,7 +98,7 @@ class Ledger:
                     receipt.digest,
                     receipt.candidate,
                     receipt.check.value,
-                    encode(fields),
+                    encoded,
                     document,
                 ),
             )
@@ -110,21 +114,48 @@ class Ledger:
             "ORDER BY sequence DESC LIMIT 1",
             (candidate, check.value),
         ).fetchone()
-        return None if row is None else _entry(row)
+        if row is None:
+            return None
+        before = self._db.execute("SELECT chain FROM receipts WHERE sequence = ?", (row[0] - 1,)).fetchone()
+        entry = self._verified(row, GENESIS if before is None else str(before[0]))
+        if entry.receipt.candidate != candidate or entry.receipt.check is not check:
+            raise self._broken(entry.sequence)
+        return entry
 
     def all(self) -> Iterator[Entry]:
         """Every entry in order, the chain verified on the way.  Raises LedgerError where it breaks."""
-        chain = GENESIS
+        chain: str = GENESIS
         for row in self._db.execute("SELECT sequence, chain, key, document FROM receipts ORDER BY sequence"):
-            chain = digest_bytes(chain.encode() + bytes(row[3]))
-            if chain != row[1]:
-                raise LedgerError(f"{self.path}: the chain breaks at entry {row[0]}", remedy="keep the file for review")
-            yield _entry(row)
+            entry = self._verified(row, chain)
+            chain = entry.chain
+            yield entry
+
+    def _verified(self, row: tuple[int, str, bytes, bytes], before: str) -> Entry:
+        """The entry of a row whose chain follows ``before``.  Raises LedgerError."""
+        whole = isinstance(row[2], bytes) and isinstance(row[3], bytes)
+        if not whole or _link(before, row[3], row[2]) != row[1]:
+            raise self._broken(row[0])
+        return _entry(row)
+
+    def _broken(self, sequence: int) -> LedgerError:
+        return LedgerError(f"{self.path}: the chain breaks at entry {sequence}", remedy="keep the file for review")
 
     def close(self) -> None:
         """Release the file and the lock."""
         self._db.close()
         os.close(self._lock)
+
+    def _require_version(self) -> None:
+        """A new file gets this version; one of another version is left alone.  Raises LedgerError."""
+        found = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+        if found == 0 and self._db.execute("SELECT 1 FROM receipts LIMIT 1").fetchone() is None:
+            self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        elif found != SCHEMA_VERSION:
+            self.close()
+            raise LedgerError(
+                f"the ledger {self.path} has version {found}, this program writes {SCHEMA_VERSION}",
+                remedy="keep the file for review and give another one with --ledger",
+            )
 
     def _take_lock(self) -> None:
         try:
@@ -138,6 +169,11 @@ class Ledger:
             ) from None
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+
+def _link(before: str, document: bytes, key: bytes) -> Digest:
+    """Chain value of an entry; the length keeps the border between document and key unambiguous."""
+    return digest_bytes(b"%s:%d:%s%s" % (before.encode(), len(document), document, key))
 
 
 def _entry(row: tuple[int, str, bytes, bytes]) -> Entry:

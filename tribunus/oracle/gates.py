@@ -218,15 +218,17 @@ def sensitive_inputs(program: Program, constants: Constants, case: Case, candida
     types = gather_operands(program, case.inputs, constants, bindings).types
     found: set[int] = set()
     for value in sorted(candidates & set(case.inputs)):
-        changed = dict(case.inputs)
-        changed[value] = perturbed(case.inputs[value], types[value].dtype)
-        try:
-            moved = evaluate(program, changed, constants, bindings=bindings, keep=program.only_phase.outputs)
-        except InputError:
-            # An index left its range: this perturbation says nothing about the input.
-            continue
-        if any(_beyond(moved[g.id], g) for g in case.goldens):
-            found.add(value)
+        for other in (perturbed, opposed):
+            changed = dict(case.inputs)
+            changed[value] = other(case.inputs[value], types[value].dtype)
+            try:
+                moved = evaluate(program, changed, constants, bindings=bindings, keep=program.only_phase.outputs)
+            except InputError:
+                # An index left its range: this perturbation says nothing about the input.
+                continue
+            if any(_beyond(moved[g.id], g) for g in case.goldens):
+                found.add(value)
+                break
     return found
 
 
@@ -244,6 +246,14 @@ def perturbed(stored: Array, dtype: DType) -> Array:
         return changed.reshape(stored.shape)
     values = decode(rolled, dtype).astype(np.float64)
     return encode(np.where(values == 0.0, 2.0**-5, values * (1.0 + 2.0**-5)), dtype)
+
+
+def opposed(stored: Array, dtype: DType) -> Array:
+    """An array far from ``stored``, for comparisons that a small change does not turn: floats doubled and negated."""
+    if not dtype.is_float:
+        return perturbed(stored, dtype)
+    values = decode(stored, dtype).astype(np.float64)
+    return encode(np.where(values == 0.0, 1.0, -2.0 * values), dtype)
 
 
 def _beyond(moved: Array, golden: OutputGolden) -> bool:

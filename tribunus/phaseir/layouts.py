@@ -39,8 +39,10 @@ class Layout:
     pitch: int | None = None
 
     def __post_init__(self) -> None:
-        if sorted(self.order) != list(range(len(self.order))):
+        if self.order != tuple(range(len(self.order))) and sorted(self.order) != list(range(len(self.order))):
             raise SchemaError(f"layout order {self.order} is no permutation")
+        if not self.blocks:
+            return
         if any(not 0 <= axis < len(self.order) or size < 1 for axis, size in self.blocks):
             raise SchemaError(f"layout blocks {self.blocks} do not fit rank {len(self.order)}")
         if len({axis for axis, _ in self.blocks}) != len(self.blocks):

@@ -243,6 +243,6 @@ def facts_from_json(value: Json, where: str) -> tuple[tuple[str, int | str], ...
         name, fact = items
         if isinstance(name, str) and isinstance(fact, int | str):
             found.append((name, fact))
-    if found != sorted(found, key=lambda f: f[0]):
+    if len(found) > 1 and found != sorted(found, key=lambda f: f[0]):
         raise SchemaError(f"{where}: facts are not sorted")
     return tuple(found)

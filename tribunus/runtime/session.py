@@ -262,7 +262,14 @@ class _Sequence:
         sequencer = region.new_sequencer()
         run = sequencer_words(sequencer, addresses, counts, _address_of(sync), launch_list.RUN, parts)
         self.function: Callable[..., None] = CALL(run[0][0])
-        self.arguments = run[0][1:]
+        # Made once: what ctypes would otherwise make of four integers at each call.
+        buffers, params, part, count = run[0][1:]
+        self.arguments: tuple[object, ...] = (
+            ctypes.c_void_p(buffers),
+            ctypes.c_void_p(params),
+            ctypes.c_int64(part),
+            ctypes.c_int64(count),
+        )
         self._end: Callable[[], object] = _nothing
         self._keep = (region, sequencer, arrays, sync)
         if parts > 1:
@@ -288,14 +295,14 @@ class _Sequence:
         self._end()
 
 
-def _help(serve: Callable[..., None], arguments: tuple[int, ...], _kept: object) -> None:
+def _help(serve: Callable[..., None], arguments: tuple[object, ...], _kept: object) -> None:
     """What a helper thread runs; while it does, everything that the machine code reads is kept alive."""
     serve(*arguments)
 
 
 def _stop(
     run: Callable[..., None],
-    arguments: tuple[int, ...],
+    arguments: tuple[object, ...],
     helpers: Sequence[threading.Thread],
     kept: tuple[LoadedRegion, BoundCode, list[ctypes.Array[ctypes.c_uint64]], mmap.mmap],
 ) -> None:
@@ -309,7 +316,7 @@ def _nothing() -> None:
     """What ends a sequence without helpers."""
 
 
-def _refuse_replay(*_arguments: int) -> None:
+def _refuse_replay(*_arguments: object) -> None:
     raise UsageError("the session is closed", remedy="bind a new one")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from tribunus.numerics.functions import sigmoid
 from tribunus.numerics.ulp import F64
 from tribunus.oracle.ops.recurrent import bias_of, directions_of, initial, lengths_of, step_order
-from tribunus.oracle.rules.sums import dot_error, matmul_terms
+from tribunus.oracle.rules.sums import addend_error, dot_error, matmul_terms
 from tribunus.oracle.value import Exactness, Rule, RuleCall, V, finite
 
 
@@ -52,6 +52,11 @@ def _plus(rule: RuleCall, a: tuple[F64, F64], b: tuple[F64, F64]) -> tuple[F64, 
     return value, a[1] + b[1] + rule.u * np.abs(value)
 
 
+def _started(rule: RuleCall, total: tuple[F64, F64], start: F64, terms: int) -> tuple[F64, F64]:
+    """``total`` whose sum of ``terms`` products may have been started with ``start``: every partial sum carries it."""
+    return total[0], total[1] + addend_error(None, 0.0, terms, start, rule.setting, rule.u)
+
+
 def _exact(value: F64, err: F64) -> V:
     return V(value, err, Exactness.ULP)
 
@@ -72,6 +77,7 @@ def _lstm_step(rule: RuleCall, direction: int) -> Step:
     def step(gate_input: tuple[F64, F64], h: V, c: V) -> tuple[V, V]:
         total, error = _plus(rule, gate_input, _dot(rule, h, r))
         total, error = _plus(rule, (total, error), (bias, np.zeros(bias.shape)))
+        total, error = _started(rule, (total, error), np.abs(gate_input[0]) + np.abs(bias), r.shape[1])
         zi, zo, zf, zg = (list(p) for p in zip(np.split(total, 4, 1), np.split(error, 4, 1), strict=True))
         i, o, f = (_sigmoid(rule, *z) for z in (zi, zo, zf))
         g = _tanh(rule, *zg)
@@ -92,6 +98,7 @@ def _gru_step(rule: RuleCall, direction: int) -> Step:
         x, e = gate_input
         recurrent = _plus(rule, _dot(rule, h, r[: 2 * width]), (bias[: 2 * width], none))
         zr, e_zr = _plus(rule, (x[:, : 2 * width], e[:, : 2 * width]), recurrent)
+        zr, e_zr = _started(rule, (zr, e_zr), np.abs(x[:, : 2 * width]) + np.abs(bias[: 2 * width]), width)
         z = _sigmoid(rule, zr[:, :width], e_zr[:, :width])
         reset = _sigmoid(rule, zr[:, width:], e_zr[:, width:])
         rest = r[2 * width :]
@@ -100,6 +107,8 @@ def _gru_step(rule: RuleCall, direction: int) -> Step:
         else:
             kept = _times(rule, reset, (h.real, h.err))
             memory = _plus(rule, _dot(rule, _exact(*kept), rest), (bias[2 * width :], none))
+        own = np.abs(bias[2 * width :]) if after else np.abs(x[:, 2 * width :]) + np.abs(bias[2 * width :])
+        memory = _started(rule, memory, own, width)
         candidate = _tanh(rule, *_plus(rule, (x[:, 2 * width :], e[:, 2 * width :]), memory))
         open_ = (1.0 - z[0], z[1] + rule.u * np.abs(1.0 - z[0]))
         hidden = _plus(rule, _times(rule, open_, candidate), _times(rule, z, (h.real, h.err)))
@@ -123,6 +132,7 @@ def _run(rule: RuleCall, gates: int, step_of: Callable[[RuleCall, int], Step]) -
         if not x.is_exact:
             e_x = e_x + np.asarray(x.err).reshape(steps * batch, -1) @ np.abs(right)
         total, e_x = _plus(rule, (terms.total, e_x), (bias, np.zeros(bias.shape)))
+        total, e_x = _started(rule, (total, e_x), np.abs(bias), right.shape[0])
         total, e_x = total.reshape(steps, batch, -1), e_x.reshape(steps, batch, -1)
         h = _state(rule, 5, direction)
         c = _state(rule, 6, direction) if gates == 4 else _exact(np.zeros(()), np.zeros(()))

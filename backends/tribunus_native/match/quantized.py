@@ -1,0 +1,270 @@
+"""Products and convolutions of quantized operands by the ``quantized`` template: 8-bit in, 8-bit or float out.
+
+Imported by: table, packers.  Imports: templates.quantized.
+
+The group dequantizes x and constant weights, multiplies, and quantizes the result.  Zero points of x and of the result
+must be known numbers: they are written into the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from tribunus.candidates.model import Config, ConfigValue, Signature
+from tribunus.errors import InternalError
+from tribunus.numerics.dtypes import DType
+from tribunus.phaseir import dims
+from tribunus.phaseir.dims import Dim
+from tribunus.phaseir.program import Array, Op, Role
+from tribunus.plan.code import PackedWeight, Packing
+from tribunus.targets.target import Target
+from tribunus_native.loops import stages
+from tribunus_native.match.conv import image_of, window_of
+from tribunus_native.match.kernel import Kernel, Layouts, Proposal
+from tribunus_native.match.layouts import all_channels_last, all_row_major
+from tribunus_native.match.operands import is_constant, rebind
+from tribunus_native.match.packing import Options, integer_option
+from tribunus_native.match.sizes import Sizes
+from tribunus_native.templates.conv import Window
+from tribunus_native.templates.quantized import (
+    Byte,
+    Bytes,
+    Dot,
+    QuantizedParams,
+    QuantizedPoint,
+    Result,
+    pack_quantized,
+    quantized,
+    quantized_points,
+)
+from tribunus_native.toolchain import Contraction, Cpu
+
+_BYTES = {DType.U8: Byte.U8, DType.I8: Byte.S8}
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """rows x k times k x n.  weight_zero, scales: value ids; -1 where there is none.
+
+    scales: of x, of the weights, of the result (absent for float results).
+    """
+
+    x: int
+    weight: int
+    weight_zero: int
+    scales: tuple[int, ...]
+    rows: Dim
+    k: int
+    n: int
+    x_byte: Byte
+    x_zero: int
+    y_byte: Byte | None
+    y_zero: int
+    window: Window | None
+    narrow_weights: bool
+
+
+def _number(signature: Signature, value: int) -> int | None:
+    """An integer constant of one element; 0 where absent."""
+    if value < 0:
+        return 0
+    array = signature.constant(value)
+    return int(np.asarray(array).reshape(-1)[0]) if array is not None and array.size == 1 else None
+
+
+def _is_zero(signature: Signature, value: int) -> bool:
+    array = None if value < 0 else signature.constant(value)
+    return value < 0 or (array is not None and not np.asarray(array).any())
+
+
+def match_quantized(signature: Signature) -> Quantized | None:
+    """dequantize x, dequantize constant weights, matmul or conv, quantize; None for anything else."""
+    ops = list(signature.phase.ops)
+    main = [op for op in ops if op.kind in ("matmul", "conv")]
+    if len(main) != 1 or len(signature.outputs) != 1 or any(op.kind == "add" for op in ops):
+        return None
+    product = main[0]
+    producer = {op.outputs[0]: op for op in ops}
+    x_op, w_op = (producer.get(v) for v in product.inputs[:2])
+    last = ops[-1] if ops[-1].kind == "quantize_linear" else None
+    expected = 3 + (last is not None)
+    if x_op is None or w_op is None or len(ops) != expected or len([v for v in product.inputs if v >= 0]) != 2:
+        return None
+    if any(op.kind != "dequantize_linear" for op in (x_op, w_op)):
+        return None
+    if last is not None and last.inputs[0] != product.outputs[0]:
+        return None
+    return _operands(signature, product, x_op, w_op, last)
+
+
+def _operands(signature: Signature, product: Op, x_op: Op, w_op: Op, last: Op | None) -> Quantized | None:
+    x, weight = x_op.inputs[0], w_op.inputs[0]
+    if signature.program.values[x].role is not Role.INPUT or not is_constant(signature, weight):
+        return None
+    x_type, w_type, y_type = (signature.type_of(v) for v in (x, weight, signature.outputs[0]))
+    if x_type.dtype not in _BYTES or w_type.dtype not in _BYTES or not w_type.is_static:
+        return None
+    if y_type.dtype not in (*_BYTES, DType.F32):
+        return None
+    zeros = [op.inputs[2] if op is not None and len(op.inputs) > 2 else -1 for op in (x_op, w_op, last)]
+    x_zero, y_zero = _number(signature, zeros[0]), _number(signature, zeros[2])
+    scales = (x_op.inputs[1], w_op.inputs[1], *(() if last is None else (last.inputs[1],)))
+    if x_zero is None or y_zero is None or not all(is_constant(signature, v) for v in scales):
+        return None
+    if not all(signature.type_of(v).elements == 1 for v in (scales[0], *scales[2:])):
+        return None
+    if zeros[1] >= 0 and not is_constant(signature, zeros[1]):
+        return None
+    many = signature.type_of(scales[1]).elements != 1
+    axis = w_op.attributes.integer("axis")
+    window = None
+    if product.kind == "matmul":
+        if w_type.rank != 2 or x_type.rank < 2 or (many and axis != 1):
+            return None
+        (k, n), rows = w_type.numbers(), dims.product(x_type.shape[:-1])
+    else:
+        image, channels = image_of(signature, x), x_type.shape[1]
+        out = image_of(signature, product.outputs[0])
+        if image is None or out is None or product.attributes.integer("group") != 1 or (many and axis != 0):
+            return None
+        n, *kernel = w_type.numbers()
+        if not isinstance(channels, int):
+            return None
+        window = window_of(product, image, tuple(kernel[1:]))
+        k, rows = channels * window.kernel[0] * window.kernel[1], x_type.shape[0]
+    if k < 1 or n < 1:
+        return None
+    y_byte = _BYTES.get(y_type.dtype)
+    if (last is None) != (y_byte is None):
+        return None
+    narrow = w_type.dtype is DType.I8 and _is_zero(signature, zeros[1])
+    return Quantized(
+        x, weight, zeros[1], scales, rows, k, n, _BYTES[x_type.dtype], x_zero, y_byte, y_zero, window, narrow
+    )
+
+
+def _params(found: Quantized, point: QuantizedPoint, sizes: Sizes, avx512: bool) -> QuantizedParams:
+    return QuantizedParams(
+        rows=sizes.size(found.rows),
+        n=found.n,
+        k=found.k,
+        x_byte=found.x_byte,
+        x_zero=found.x_zero,
+        result=Result.FLOAT32 if found.y_byte is None else Result.BYTES,
+        point=point,
+        avx512=avx512,
+        window=found.window,
+        y_zero=found.y_zero,
+        y_byte=found.y_byte or Byte.U8,
+    )
+
+
+def pack(options: Options, arrays: Sequence[Array]) -> Array:
+    """Named packing ``quantized``: weights, start, scale or shift.
+
+    weights, start: arrays are the weights and, with ``zero``, their zero points.  scale: scales of x, of the weights,
+    of the result if it is quantized.
+    """
+    part, n = str(options["part"]), integer_option(options, "n")
+    point = QuantizedPoint(
+        dot=Dot(integer_option(options, "dot")), lanes=integer_option(options, "lanes"), mr=1,
+        nv=integer_option(options, "nv"), contraction=Contraction.FUSED,
+    )  # fmt: skip
+    params = QuantizedParams(
+        rows=1, n=n, k=integer_option(options, "k"), x_byte=Byte(str(options["byte"])),
+        x_zero=integer_option(options, "x_zero"), result=Result.INT32, point=point, avx512=False,
+    )  # fmt: skip
+    if part in ("scale", "shift"):
+        full = np.zeros(params.panels.padded, dtype=np.float32)
+        if part == "scale":
+            factors = [np.asarray(a, dtype=np.float64).reshape(-1) for a in arrays]
+            total = factors[0] * factors[1]
+            full[:n] = total if len(factors) < 3 else total / factors[2]
+        return full
+    w = np.asarray(arrays[0]).astype(np.int64)
+    channels_first = options["form"] == "conv"
+    if len(arrays) > 1:
+        zero = np.asarray(arrays[1]).astype(np.int64).reshape(-1)
+        w = w - (zero.reshape(-1, *([1] * (w.ndim - 1))) if channels_first else zero)
+    if channels_first:
+        w = w.transpose(*range(2, w.ndim), 1, 0).reshape(-1, n)
+    matrix = w.astype(np.int8) if point.dot is Dot.QUADS else w
+    packed = pack_quantized(cast("Bytes", matrix), 0, None, params)  # centred values may need 9 bits
+    return packed.weights if part == "weights" else packed.start
+
+
+class QuantizedProduct:
+    """Integer products with requantization."""
+
+    @property
+    def name(self) -> str:
+        return "quantized"
+
+    def why_not(self, signature: Signature, cpu: Cpu) -> str:
+        return "" if match_quantized(signature) is not None else "no product of quantized operands"
+
+    def _border(self, signature: Signature, found: Quantized) -> Layouts | None:
+        return all_row_major(signature) if found.window is None else all_channels_last(signature)
+
+    def propose(self, signature: Signature, cpu: Cpu, layouts: Layouts | None) -> Iterator[Proposal]:
+        found = match_quantized(signature)
+        border = None if found is None else self._border(signature, found)
+        if found is None or border is None or layouts not in (None, border):
+            return
+        for point in quantized_points(Sizes().size(found.rows), found.n, cpu):
+            if point.dot is Dot.QUADS and not found.narrow_weights:
+                continue
+            choice: dict[str, ConfigValue] = {
+                "template": self.name,
+                "dot": point.dot.value,
+                "lanes": point.lanes,
+                "mr": point.mr,
+                "nv": point.nv,
+                "contraction": point.contraction.value,
+            }
+            yield Proposal(choice, border)
+
+    def build(self, signature: Signature, config: Config, layouts: Layouts, target: Target, cpu: Cpu) -> Kernel:
+        found = match_quantized(signature)
+        if found is None:
+            raise InternalError(f"{signature.name} is no quantized product")
+        sizes = Sizes()
+        contraction = Contraction(config.text("contraction"))
+        point = QuantizedPoint(
+            dot=Dot(config.integer("dot")),
+            lanes=config.integer("lanes"),
+            mr=config.integer("mr"),
+            nv=config.integer("nv"),
+            contraction=contraction,
+        )
+        params = _params(found, point, sizes, cpu.has_avx512)
+        source = quantized(params)
+        split = stages.split_of(target.threads)
+        return Kernel(
+            text=rebind(source, signature, (found.x,), signature.outputs),
+            contraction=contraction,
+            weights=tuple(self._weights(found, params)),
+            workspace=sizes.workspace(source.workspace, split.parts),
+            params=sizes.params,
+            split=split,
+        )
+
+    def _weights(self, found: Quantized, params: QuantizedParams) -> Iterator[PackedWeight]:
+        point, padded = params.point, params.panels.padded
+        shared: dict[str, int | str] = {
+            "byte": found.x_byte.value, "dot": point.dot.value, "form": "matrix" if found.window is None else "conv",
+            "k": found.k, "lanes": point.lanes, "n": found.n, "nv": point.nv, "x_zero": found.x_zero,
+        }  # fmt: skip
+        matrix = (found.weight, *((found.weight_zero,) if found.weight_zero >= 0 else ()))
+        each = 1 if point.dot is Dot.QUADS else 2
+        parts = [("weights", matrix, params.depth * padded * each), ("start", matrix, padded * 4)]
+        parts.append(("scale", found.scales, padded * 4))
+        if params.result is Result.FLOAT32:
+            parts.append(("shift", found.scales[:1], padded * 4))
+        for part, sources, nbytes in parts:
+            options = tuple(sorted({**shared, "part": part}.items()))
+            yield PackedWeight(sources, Packing("quantized", options), nbytes)

@@ -1,0 +1,405 @@
+"""Integer products and convolutions: 8-bit x, 8-bit weights, exact int32 sums, then int32, requantised or float out.
+
+Imported by: the backend.  Imports: conv (window), csource, epilogue, panels, vecmath.
+
+sum_k (x[k] - x_zero) * (w[k] - w_zero) is exact in every mode, so all points give the same bits:
+- QUADS: u8 x s8 dot products of four (AVX-512 VNNI); needs w_zero = 0 after the shift of u8 weights;
+- PAIRS: x and w widened to 16 bits, dot products of two (any x86; 255 * 255 * 2 < 2^31, no saturation);
+- SINGLES: int32 multiply and add, any machine.
+The int32 bias holds what zero points and the shift of signed x add (see pack_quantized).  A convolution first gathers
+the taps of one output row into scratch, padding as x_zero, so that padding is exact too.
+Buffers: x; y; weights, start, scale (not for INT32), shift (FLOAT32); gathered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, unique
+
+import numpy as np
+import numpy.typing as npt
+
+from tribunus.errors import InternalError
+from tribunus_native.templates.conv import Window
+from tribunus_native.templates.csource import (
+    ENTRY,
+    UNROLL,
+    Code,
+    KernelSource,
+    Param,
+    Role,
+    Size,
+    Slot,
+    Workspace,
+    bind_buffers,
+    bind_sizes,
+    ceil_div,
+    constant,
+    constants,
+    ordered,
+    vector_header,
+)
+from tribunus_native.templates.epilogue import Activate, Epilogue, Scalar, epilogue_functions, epilogue_lines
+from tribunus_native.templates.gemm import choose_vectors, most_rows
+from tribunus_native.templates.panels import Panels, kind_name
+from tribunus_native.templates.vecmath import vecmath
+from tribunus_native.toolchain import Contraction, Cpu
+
+I32 = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.int8] | npt.NDArray[np.uint8]
+
+
+@unique
+class Dot(Enum):
+    """How many products one instruction sums."""
+
+    QUADS = 4
+    PAIRS = 2
+    SINGLES = 1
+
+
+@unique
+class Byte(Enum):
+    U8 = "uint8_t"
+    S8 = "int8_t"
+
+
+@unique
+class Result(Enum):
+    INT32 = "int32"
+    BYTES = "bytes"  # clip(round(sum * scale) + zero), rounding half to even
+    FLOAT32 = "float32"  # sum * scale + shift, then the epilogue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizedPoint:
+    """One point of the search space; no number changes a bit of the result."""
+
+    dot: Dot
+    lanes: int  # int32 lanes
+    mr: int
+    nv: int
+    contraction: Contraction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizedParams:
+    """rows x k times k x n.  window: of a convolution (x is an image then, k = kh*kw*cin, rows = batch images).
+
+    y_zero, y_byte: of Result.BYTES.  epilogue: of Result.FLOAT32, steps without memory only.
+    """
+
+    rows: Size
+    n: int
+    k: int
+    x_byte: Byte
+    x_zero: int
+    result: Result
+    point: QuantizedPoint
+    avx512: bool
+    window: Window | None = None
+    y_zero: int = 0
+    y_byte: Byte = Byte.U8
+    epilogue: Epilogue = ()
+
+    @property
+    def panels(self) -> Panels:
+        return Panels(self.n, self.point.lanes, self.point.nv)
+
+    @property
+    def depth(self) -> int:
+        """k rounded up to whole dot products; the rest of w is zero."""
+        return ceil_div(self.k, self.point.dot.value) * self.point.dot.value
+
+
+@dataclass(frozen=True, slots=True)
+class PackedQuantized:
+    """Weights as the kernel reads them (int8 for QUADS, else int16) and the int32 start of every sum."""
+
+    weights: npt.NDArray[np.int8] | npt.NDArray[np.int16]
+    start: I32
+
+
+def pack_quantized(w: Bytes, w_zero: int, bias: I32 | None, params: QuantizedParams) -> PackedQuantized:
+    """W[K, N] with one zero point to [panel][k/dot][width][dot], and ``bias - x_zero * colsum`` per column."""
+    dot = params.point.dot
+    centred = np.zeros((params.depth, params.n), dtype=np.int64)
+    centred[: params.k] = w.astype(np.int64) - w_zero
+    if dot is Dot.QUADS and (centred.min() < -128 or centred.max() > 127):
+        raise InternalError("weights minus their zero point do not fit 8 bits: this candidate needs Dot.PAIRS")
+    shift = 128 if dot is Dot.QUADS and params.x_byte is Byte.S8 else 0  # QUADS reads x as unsigned
+    start = -(params.x_zero + shift) * centred.sum(axis=0)
+    if bias is not None:
+        start = start + bias
+    panels = params.panels
+    kind = np.int8 if dot is Dot.QUADS else np.int16
+    full = np.zeros((params.depth, panels.padded), dtype=kind)
+    full[:, : params.n] = centred.astype(kind)
+    parts = []
+    first = 0
+    for size in panels.vectors:
+        width = size * panels.lanes
+        block = full[:, first : first + width].reshape(-1, dot.value, width)
+        parts.append(block.transpose(0, 2, 1).ravel())
+        first += width
+    padded = np.zeros(panels.padded, dtype=np.int64)
+    padded[: params.n] = start
+    wrapped = ((padded + 2**31) % 2**32 - 2**31).astype(np.int32)
+    return PackedQuantized(weights=np.concatenate(parts), start=wrapped)
+
+
+def quantized(params: QuantizedParams) -> KernelSource:
+    """The C text of one integer product or convolution."""
+    return _Quantized(params).source()
+
+
+class _Quantized:
+    def __init__(self, params: QuantizedParams) -> None:
+        self.p = params
+        self.code = Code()
+        self.panels = params.panels
+        self.dot = params.point.dot
+        self.element = "uint8_t" if self.dot is Dot.QUADS else "int16_t"
+        self.y_type = {Result.INT32: "int32_t", Result.BYTES: params.y_byte.value, Result.FLOAT32: "float"}[
+            params.result
+        ]
+        weight_type = "int8_t" if self.dot is Dot.QUADS else "int16_t"
+        slots = [
+            Slot("x", Role.INPUT, params.x_byte.value),
+            Slot("y", Role.OUTPUT, self.y_type),
+            Slot("weights", Role.WEIGHT, weight_type),
+            Slot("start", Role.WEIGHT, "int32_t"),
+        ]
+        if params.result is not Result.INT32:
+            slots.append(Slot("scale", Role.WEIGHT))
+        if params.result is Result.FLOAT32:
+            slots.append(Slot("shift", Role.WEIGHT))
+        slots.append(Slot("gathered", Role.WORKSPACE, self.element))
+        self.buffers = ordered(slots)
+        w = params.window
+        self.line = w.out_width if w is not None else params.point.mr  # rows gathered at a time
+        self.heights = [min(params.point.mr, self.line)]
+        while self.heights[-1] > 1:
+            self.heights.append(self.heights[-1] // 2)
+
+    def source(self) -> KernelSource:
+        p, code = self.p, self.code
+        what = "product" if p.window is None else f"convolution {p.window}"
+        vector_header(code, f"8-bit {what}, n {p.n}, k {p.k}, {p.result.value} out", p.point.lanes)
+        vecmath(code, epilogue_functions(p.epilogue), p.point.lanes, avx512=p.avx512)
+        self.dot_product()
+        constants(code, {"ROWS": p.rows})
+        constant(code, "N", p.n)
+        constant(code, "K", p.k)
+        constant(code, "DEPTH", p.depth, "K in whole dot products")
+        constant(code, "LINE", self.line, "rows gathered at a time")
+        self.panels.write_constants(code)
+        code.line("")
+        for vectors, tail in self.panels.kinds:
+            for rows in self.heights:
+                self.tile(rows, vectors, tail)
+            self.walk(vectors, tail)
+        self.gather()
+        self.kernel()
+        size = 1 if self.dot is Dot.QUADS else 2
+        return KernelSource(code.result(), self.buffers, Workspace(ceil_div(self.line * p.depth * size, 64) * 64))
+
+    def dot_product(self) -> None:
+        """ivec dot(sum, a, b): a holds the same dot.value elements in every lane, b those of each column."""
+        code, bits = self.code, self.p.point.lanes * 32
+        size = self.p.point.lanes * 4
+        code.line(f"typedef int32_t ivec_memory __attribute__((ext_vector_type({self.p.point.lanes}), aligned(4)));")
+        if self.dot is Dot.QUADS:
+            code.line(f"typedef int native_int __attribute__((__vector_size__({size})));")
+            code.line(
+                f"typedef int32_t step_memory __attribute__((ext_vector_type({self.p.point.lanes}), aligned(1)));"
+            )
+            code.text(f"""
+INLINE ivec dot(ivec sum, ivec a, ivec b) {{
+  return (ivec)__builtin_ia32_vpdpbusd{bits}((native_int)sum, (native_int)a, (native_int)b);
+}}
+INLINE ivec spread(const uint8_t *from) {{ int32_t four; __builtin_memcpy(&four, from, 4); return (ivec)(four); }}
+INLINE ivec columns(const int8_t *from) {{ return *(const step_memory *)from; }}
+""")
+        elif self.dot is Dot.PAIRS:
+            code.line(f"typedef short native_short __attribute__((__vector_size__({size})));")
+            code.text(f"""
+INLINE ivec dot(ivec sum, ivec a, ivec b) {{
+  return sum + (ivec)__builtin_ia32_pmaddwd{bits}((native_short)a, (native_short)b);
+}}
+INLINE ivec spread(const int16_t *from) {{ int32_t two; __builtin_memcpy(&two, from, 4); return (ivec)(two); }}
+INLINE ivec columns(const int16_t *from) {{ return *(const ivec_memory *)from; }}
+""")
+        else:
+            lanes = self.p.point.lanes
+            code.line(f"typedef int16_t short_memory __attribute__((ext_vector_type({lanes}), aligned(2)));")
+            code.text("""
+INLINE ivec dot(ivec sum, ivec a, ivec b) { return sum + a * b; }
+INLINE ivec spread(const int16_t *from) { return (ivec)((int32_t)*from); }
+INLINE ivec columns(const int16_t *from) { return __builtin_convertvector(*(const short_memory *)from, ivec); }
+""")
+
+    def tile(self, rows: int, vectors: int, tail: int) -> None:
+        p, code = self.p, self.code
+        each = f"{UNROLL} for (int i = 0; i < {rows}; i++)"
+        each_vector = f"{UNROLL} for (int j = 0; j < {vectors}; j++)"
+        step = self.dot.value
+        with code.block(f"static inline void {kind_name(f'tile_{rows}', vectors, tail)}({self.signature()})"):
+            code.line(f"ivec acc[{rows}][{vectors}];")
+            code.line(f"{each} {each_vector} acc[i][j] = *(const ivec_memory *)(start + j * LANES);")
+            with code.block(f"for (int64_t k = 0; k < DEPTH; k += {step}, w += {vectors * p.point.lanes * step})"):
+                code.line(f"ivec b[{vectors}];", f"{each_vector} b[j] = columns(w + j * LANES * {step});")
+                with code.block(each):
+                    code.line("const ivec a = spread(x + i * DEPTH + k);")
+                    code.line(f"{each_vector} acc[i][j] = dot(acc[i][j], a, b[j]);")
+            with code.block(each), code.block(each_vector):
+                self.store(vectors, tail)
+        code.line("")
+
+    def store(self, vectors: int, tail: int) -> None:
+        p, code = self.p, self.code
+        place = "y + i * N + j * LANES"
+        count = f"(j == {vectors - 1} ? {tail} : LANES)" if tail else "LANES"
+        lanes = f"{UNROLL} for (int lane = 0; lane < LANES; lane++) if (lane < {count}) ({place})[lane] = "
+        if p.result is Result.INT32:
+            code.line("const ivec z = acc[i][j];")
+        elif p.result is Result.FLOAT32:
+            code.line("vec z = __builtin_convertvector(acc[i][j], vec);")
+            code.line("z = z * load(scale + j * LANES) + load(shift + j * LANES);")
+            code.line(*epilogue_lines(p.epilogue, p.n, "i", "j * LANES", 0))
+        else:
+            low, high = (0, 255) if p.y_byte is Byte.U8 else (-128, 127)
+            code.line("vec t = __builtin_convertvector(acc[i][j], vec) * load(scale + j * LANES);")
+            code.line("// clipped first, rounded half to even by the addition, zero added as an integer: an odd zero")
+            code.line("// added before the rounding would flip ties")
+            code.line(f"t = at_most(at_least(t, {low - p.y_zero}.0f), {high - p.y_zero}.0f);")
+            code.line(f"const ivec z = (ivec)(t + 12582912.0f) - 0x4b400000 + {p.y_zero};")
+        if not tail and p.result is not Result.BYTES:
+            pointer = "ivec_memory" if p.result is Result.INT32 else "vec_memory"
+            code.line(f"*({pointer} *)({place}) = z;")
+        elif not tail:
+            byte = "unsigned char" if p.y_byte is Byte.U8 else "signed char"
+            code.line(f"typedef {byte} bytes __attribute__((ext_vector_type({p.point.lanes}), aligned(1)));")
+            code.line(f"*(bytes *)({place}) = __builtin_convertvector(z, bytes);")
+        else:
+            code.line(f"{lanes}({self.y_type})z[lane];")
+
+    def signature(self) -> str:
+        weight = "int8_t" if self.dot is Dot.QUADS else "int16_t"
+        extra = "" if self.p.result is Result.INT32 else ", const float *restrict scale"
+        extra += ", const float *restrict shift" if self.p.result is Result.FLOAT32 else ""
+        return (
+            f"const {self.element} *restrict x, const {weight} *restrict w, const int32_t *restrict start, "
+            f"{self.y_type} *restrict y{extra}"
+        )
+
+    def walk(self, vectors: int, tail: int) -> None:
+        code = self.code
+        extra = ("" if self.p.result is Result.INT32 else ", scale") + (
+            ", shift" if self.p.result is Result.FLOAT32 else ""
+        )
+        with code.block(f"static void {kind_name('panel', vectors, tail)}({self.signature()}, int64_t rows)"):
+            code.line("int64_t i = 0;")
+            for rows in self.heights:
+                name = kind_name(f"tile_{rows}", vectors, tail)
+                head = f"for (; i + {rows} <= rows; i += {rows})"
+                code.line(f"{head} {name}(x + i * DEPTH, w, start, y + i * N{extra});")
+        code.line("")
+
+    def gather(self) -> None:
+        """x rows (or the taps of output pixels) as ``element``, DEPTH apart; QUADS shifts signed x by 128."""
+        p, code = self.p, self.code
+        shift = " + 128" if self.dot is Dot.QUADS and p.x_byte is Byte.S8 else ""
+        value = f"({self.element})({{}}{shift})"
+        w = p.window
+        if w is None:
+            with (
+                code.block(f"static void gather(const {p.x_byte.value} *x, {self.element} *restrict to, int64_t rows)"),
+                code.block("for (int64_t i = 0; i < rows; i++)"),
+            ):
+                code.line(f"for (int64_t k = 0; k < K; k++) to[i * DEPTH + k] = {value.format('x[i * K + k]')};")
+                code.line("for (int64_t k = K; k < DEPTH; k++) to[i * DEPTH + k] = 0;")
+            code.line("")
+            return
+        cin = p.k // (w.kernel[0] * w.kernel[1])
+        zero = value.format(str(p.x_zero))
+        head = f"static void gather(const {p.x_byte.value} *image, {self.element} *restrict to, int64_t top)"
+        with code.block(head), code.block("for (int64_t i = 0; i < LINE; i++)"):
+            code.line(f"{self.element} *out = to + i * DEPTH;")
+            with (
+                code.block(f"for (int64_t h = 0; h < {w.kernel[0]}; h++)"),
+                code.block(f"for (int64_t c = 0; c < {w.kernel[1]}; c++, out += {cin})"),
+            ):
+                code.line(f"const int64_t row = top + h * {w.dilation[0]};")
+                code.line(f"const int64_t column = i * {w.stride[1]} - {w.pads[1]} + c * {w.dilation[1]};")
+                code.line(f"const int inside = row >= 0 && row < {w.height} && column >= 0 && column < {w.width};")
+                with code.block("if (inside)"):
+                    code.line(f"const {p.x_byte.value} *from = image + (row * {w.width} + column) * {cin};")
+                    code.line(f"for (int64_t k = 0; k < {cin}; k++) out[k] = {value.format('from[k]')};")
+                with code.block("else"):
+                    code.line(f"for (int64_t k = 0; k < {cin}; k++) out[k] = {zero};")
+            code.line("for (int64_t k = K; k < DEPTH; k++) to[i * DEPTH + k] = 0;")
+        code.line("")
+
+    def kernel(self) -> None:
+        p, code = self.p, self.code
+        w = p.window
+        extra = ("" if p.result is Result.INT32 else ", scale + column") + (
+            ", shift + column" if p.result is Result.FLOAT32 else ""
+        )
+        size = 1 if self.dot is Dot.QUADS else 2
+        own = ceil_div(self.line * p.depth * size, 64) * 64 // size
+        with code.block(ENTRY):
+            bind_buffers(code, self.buffers)
+            bind_sizes(code, {"ROWS": p.rows})
+            code.line(f"{self.element} *const own = gathered + part * {own};")
+            if w is None:
+                code.line("const int64_t lines = (ROWS + LINE - 1) / LINE;")
+            else:
+                code.line(f"const int64_t lines = ROWS * {w.out_height};")
+            with code.block("for (int64_t l = part * lines / parts; l < (part + 1) * lines / parts; l++)"):
+                if w is None:
+                    code.line("const int64_t rows = ROWS - l * LINE < LINE ? ROWS - l * LINE : LINE;")
+                    code.line("gather(x + l * LINE * K, own, rows);")
+                else:
+                    cin = p.k // (w.kernel[0] * w.kernel[1])
+                    code.line("const int64_t rows = LINE;")
+                    image = f"x + l / {w.out_height} * {w.height * w.width * cin}"
+                    code.line(f"gather({image}, own, l % {w.out_height} * {w.stride[0]} - {w.pads[0]});")
+                with code.block("for (int64_t panel = 0; panel < PANELS; panel++)"):
+                    code.line("const int64_t column = first_column(panel);")
+                    arguments = f"own, weights + column * DEPTH, start + column, y + l * LINE * N + column{extra}, rows"
+                    self.panels.write_dispatch(code, "panel", arguments)
+
+
+def takes_epilogue(epilogue: Epilogue) -> bool:
+    """Whether these steps can follow an integer product: those that read no memory."""
+    return all(isinstance(step, Activate | Scalar) for step in epilogue)
+
+
+def quantized_rule(rows: Size, n: int, cpu: Cpu) -> QuantizedPoint:
+    """The point chosen without measuring."""
+    if cpu.has_vnni:
+        dot, lanes = Dot.QUADS, 16
+    elif cpu.is_x86:
+        dot, lanes = Dot.PAIRS, cpu.native_lanes
+    else:
+        dot, lanes = Dot.SINGLES, cpu.native_lanes
+    nv = choose_vectors(n, lanes, cpu)
+    most = most_rows(nv, cpu)
+    mr = most if isinstance(rows, Param) else ceil_div(rows, ceil_div(rows, most))
+    return QuantizedPoint(dot=dot, lanes=lanes, mr=mr, nv=nv, contraction=Contraction.FUSED)
+
+
+def quantized_points(rows: Size, n: int, cpu: Cpu) -> tuple[QuantizedPoint, ...]:
+    """The search space, the rule's point first: VNNI and the exact form without it where both exist."""
+    first = quantized_rule(rows, n, cpu)
+    points = [first]
+    dots = [first.dot] + ([Dot.PAIRS] if cpu.has_vnni else [])
+    for dot in dots:
+        for nv in (3, 4, 2, 1):
+            if nv <= ceil_div(n, first.lanes):
+                most = most_rows(nv, cpu)
+                mr = most if isinstance(rows, Param) else ceil_div(rows, ceil_div(rows, most))
+                points.append(QuantizedPoint(dot=dot, lanes=first.lanes, mr=mr, nv=nv, contraction=Contraction.FUSED))
+    return tuple(dict.fromkeys(points))

@@ -1,0 +1,94 @@
+"""The machine's peaks as far as they were ever seen: what a physical floor must not exceed.
+
+Imported by: certification.  Imports: isolation.calibration, targets, ledger.documents.
+
+A processor that is shared shows its peak only in quiet moments.  A peak measured too low makes honest kernels
+impossible, so the best of all measurements on this machine counts, and a kernel that beats the floor causes another
+measurement before it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tribunus.canon import Digest, Json, digest_of, f64_to_text, int_of, list_of, object_of, str_of, text_to_float
+from tribunus.errors import EncodingError
+from tribunus.ledger.documents import DocumentStore
+from tribunus.targets.target import Peaks
+
+BETTER: Final = 1.01
+"""A measurement counts as better from this factor on."""
+
+
+class PeakMeter:
+    """Holds the best peaks; ``again`` measures once more."""
+
+    def __init__(self, measure: Callable[[], Peaks], documents: DocumentStore, machine: Digest) -> None:
+        self._measure = measure
+        self._documents = documents
+        self._machine = machine
+        known = documents.get("peaks", machine)
+        found = measure()
+        self.best = found
+        if known is not None:
+            try:
+                self.best = merge(found, peaks_from_json(known))
+            except EncodingError:
+                self.best = found
+        self._keep()
+
+    def again(self) -> bool:
+        """Measure once more; whether any rate is better than before."""
+        before = self.best
+        self.best = merge(before, self._measure())
+        self._keep()
+        pairs = [(before.flops, self.best.flops), (before.int8_ops, self.best.int8_ops)]
+        pairs += [(b, n) for (_, b), (_, n) in zip(before.bandwidth, self.best.bandwidth, strict=True)]
+        return any(new > old * BETTER for old, new in pairs)
+
+    def _keep(self) -> None:
+        self._documents.put("peaks", self._machine, peaks_to_json(self.best))
+
+
+def merge(left: Peaks, right: Peaks) -> Peaks:
+    """The better of both, rate by rate."""
+    if [size for size, _ in left.bandwidth] != [size for size, _ in right.bandwidth]:
+        return left
+    bandwidth = tuple((size, max(a, b)) for (size, a), (_, b) in zip(left.bandwidth, right.bandwidth, strict=True))
+    evidence = digest_of(dict.fromkeys((left.evidence, right.evidence), True))
+    return Peaks(
+        max(left.flops, right.flops),
+        max(left.int8_ops, right.int8_ops),
+        bandwidth,
+        min(left.launch_ns, right.launch_ns),
+        evidence,
+    )
+
+
+def peaks_to_json(peaks: Peaks) -> dict[str, Json]:
+    """Document form."""
+    return {
+        "flops": f64_to_text(peaks.flops),
+        "int8_ops": f64_to_text(peaks.int8_ops),
+        "bandwidth": [[size, f64_to_text(rate)] for size, rate in peaks.bandwidth],
+        "launch_ns": peaks.launch_ns,
+        "evidence": peaks.evidence,
+    }
+
+
+def peaks_from_json(value: Json) -> Peaks:
+    """Inverse of ``peaks_to_json``.  Raises SchemaError."""
+    where = "peaks"
+    document = object_of(value, where, frozenset(("flops", "int8_ops", "bandwidth", "launch_ns", "evidence")))
+    levels: list[tuple[int, float]] = []
+    for item in list_of(document["bandwidth"], where):
+        size, rate = list_of(item, where)
+        levels.append((int_of(size, where), text_to_float(str_of(rate, where))))
+    return Peaks(
+        text_to_float(str_of(document["flops"], where)),
+        text_to_float(str_of(document["int8_ops"], where)),
+        tuple(levels),
+        int_of(document["launch_ns"], where),
+        str_of(document["evidence"], where),
+    )
