@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tribunus import canon
 from tribunus.canon import (
     MAX_DEPTH,
     MAX_INTEGER,
@@ -37,6 +38,7 @@ from tribunus.errors import (
     JsonIntegerError,
     JsonSizeError,
     SchemaError,
+    TribunusError,
 )
 
 LIMIT = 1_000_000
@@ -189,3 +191,32 @@ def test_fields_are_taken_by_type_and_true_is_no_integer() -> None:
     ):
         with pytest.raises(SchemaError):
             refused()
+
+
+_SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**54), 2**54), st.floats(allow_nan=True), st.text(max_size=4)
+)
+_VALUES = st.recursive(
+    _SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.sampled_from(["a", "b", "B", "é", "1"]), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@given(_VALUES, st.booleans(), st.sampled_from(["", " ", '{"a":1,"a":1}', "[" * 40 + "]" * 40, "[" * 33 + "]" * 33]))
+def test_the_quick_reading_decides_as_the_exact_one(value: object, ascii_only: bool, other: str) -> None:
+    """Whatever the text: the same value, or a refusal of the same class in the same words."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=ascii_only)
+    for data in (text, text + other, f"[{other or 0},{text}]", text.replace(":", ": ", 1), text[:-1]):
+        outcomes = []
+        for quick in (True, False):
+            with pytest.MonkeyPatch.context() as patch:
+                if not quick:
+                    patch.setattr(canon, "_decode_canonical", lambda raw: (False, None))
+                try:
+                    outcomes.append(repr(decode(data.encode("utf-8", "surrogatepass"), limit=1 << 16)))
+                except TribunusError as refusal:
+                    outcomes.append(str(refusal))
+        assert outcomes[0] == outcomes[1]

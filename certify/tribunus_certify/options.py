@@ -40,7 +40,9 @@ OPTIONS: Final = (
     Option("--backend", "list", "NAME", "use this backend only; may be repeated"),
     Option("--threads", "number", "N", "threads that the image's static partition is made for", 1),
     Option("--jobs", "number", "N", "compilers that run at once while candidates are built", 2),
-    Option("--jit-at-open", "text", "WHEN", "needed, never: use of kernels that generate code when opened", "needed"),
+    Option(
+        "--jit-at-open", "text", "WHEN", "needed, never, free: use of kernels that generate code when opened", "needed"
+    ),
     Option("--key", "text", "FILE", "private key that signs the image; the user's development key if not given"),
     Option("--choices", "text", "FILE", "replay the selections of an earlier certification"),
     Option("--ledger", "text", "FILE", "evidence store; the user's own if not given"),

@@ -108,7 +108,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if getattr(config.option, "numprocesses", None):
         raise pytest.UsageError("certification walks each candidate through its checks in series: leave -n out")
     if hasattr(config.option, "benchmark_quiet"):
-        config.option.benchmark_quiet = not config.option.verbose
+        config.option.benchmark_quiet = config.option.verbose <= 0
     if config.option.collectonly:
         settings_note = "collecting proposals"
     else:

@@ -22,7 +22,7 @@ from tribunus.canon import encode
 from tribunus.certification.bench import default_ledger, open_bench
 from tribunus.certification.captured_files import load_captured
 from tribunus.certification.choices import load_choices
-from tribunus.certification.pipeline import Certification, Item, Request
+from tribunus.certification.pipeline import Certification, Item, JitUse, Request
 from tribunus.certification.program_check import ProgramReceipt
 from tribunus.certification.sealing import Sealed, assemble_region, check_program, choices_document, seal
 from tribunus.errors import EnvironmentFault, TribunusError, UsageError
@@ -211,11 +211,10 @@ class Runner:
             effort=parse_effort(settings.effort),
             policy=STANDARD,
             jobs=settings.jobs,
+            jit=self._jit(),
             choices=None if settings.choices is None else load_choices(settings.choices),
         )
         registry = installed_backends(settings.backends)
-        if settings.jit_at_open not in ("needed", "never"):
-            raise UsageError(f"--jit-at-open {settings.jit_at_open[:20]!r}", remedy="needed or never")
         bench = open_bench(registry, target, settings.ledger or default_ledger(), self.say, HypothesisAdversary())
         try:
             return Certification(request, bench, captured)
@@ -223,6 +222,12 @@ class Runner:
             bench.executor.close()
             bench.ledger.close()
             raise
+
+    def _jit(self) -> JitUse:
+        try:
+            return JitUse(self.settings.jit_at_open)
+        except ValueError:
+            raise UsageError(f"--jit-at-open {self.settings.jit_at_open[:20]!r}", remedy=" or ".join(JitUse)) from None
 
     def _signer(self) -> Signer:
         if self.settings.key is not None:

@@ -10,18 +10,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.reference_backend.format import FORMAT
 from tribunus.candidates.backend import AVAILABLE, Availability, Budget, Feedback
 from tribunus.candidates.model import Artifact, BuildRecord, Candidate, Config, Reproducibility, Signature
 from tribunus.canon import Json, digest_bytes, encode
 from tribunus.errors import InternalError
+from tribunus.numerics.policy import ComputePolicy
 from tribunus.phaseir.dims import Sym
 from tribunus.phaseir.layouts import channels_last, row_major
+from tribunus.phaseir.ops import OPS
 from tribunus.phaseir.program import Array, Role, program_to_json
 from tribunus.plan.code import Code, CodeFormat, Operand, PackedWeight, Packing, Recipe
 from tribunus.targets.target import Target
 
-FORMAT = CodeFormat("numpy")
 REPLAYER = "tests.reference_backend.replay:REPLAYER"
+POLICIES = (ComputePolicy.FP32, ComputePolicy.FP32_STRICT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,12 @@ class ReferenceBackend:
         return AVAILABLE if target.family == "cpu" else Availability(False, f"no NumPy on {target.family}")
 
     def covers(self, signature: Signature, target: Target) -> Availability:
-        """Everything."""
-        return AVAILABLE
+        """Every op there is, in single precision."""
+        if signature.policy not in POLICIES:
+            return Availability(False, f"does not compute in the policy {signature.policy.value}")
+        known = OPS.keys()
+        strange = sorted({op.kind for op in signature.phase.ops} - known)
+        return Availability(False, f"does not know {', '.join(strange)}") if strange else AVAILABLE
 
     def propose(self, signature: Signature, target: Target, budget: Budget, feedback: Feedback) -> Iterator[Candidate]:
         """Row-major everywhere, and channels last where a border value has spatial axes; or exactly the plan's."""
@@ -45,8 +52,13 @@ class ReferenceBackend:
         choices = [tuple(row_major(rank) for rank in ranks), tuple(channels_last(rank) for rank in ranks)]
         if feedback.layouts is not None:
             choices = [feedback.layouts]
-        for layouts in dict.fromkeys(choices):
-            yield Candidate(self.name, signature.digest, Config(), layouts, Reproducibility.D)
+        if not self.covers(signature, target).available:
+            return
+        refused = {refusal.candidate for refusal in feedback.refusals}
+        for layouts in list(dict.fromkeys(choices))[: budget.limit]:
+            candidate = Candidate(self.name, signature.digest, Config(), layouts, Reproducibility.D)
+            if candidate.digest not in refused:
+                yield candidate
 
     def build(self, candidate: Candidate, signature: Signature, target: Target, workdir: Path) -> Artifact:
         """The bytes are the program and its inline constants; nothing is compiled."""
@@ -86,3 +98,6 @@ def _nbytes(signature: Signature, value: int) -> int:
     if not isinstance(size, int) or signature.program.values[value].role is not Role.WEIGHT:
         raise InternalError("a weight of symbolic size")
     return size
+
+
+BACKEND = ReferenceBackend()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tests.reference_backend.backend import FORMAT
+from tests.reference_backend.format import FORMAT
 from tribunus.canon import decode, int_of, list_of, object_of, str_of
 from tribunus.devices.replayer import Words
 from tribunus.errors import DriverError
@@ -110,7 +110,8 @@ def _widened(array: Array, is_float: bool) -> Array:
 def _memory(address: int, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> Array:
     count = int(np.prod(shape, dtype=np.int64))
     raw = (ctypes.c_ubyte * max(1, count * dtype.itemsize)).from_address(address)
-    return np.frombuffer(raw, dtype=dtype, count=count).reshape(shape)
+    found: Array = np.frombuffer(memoryview(raw), dtype=dtype, count=count).reshape(shape)
+    return found
 
 
 def _read(operand: Operand, address: int, bindings: dict[str, int]) -> Array:

@@ -8,6 +8,7 @@ a function of its buffers.  The sweep is linear from offset 0 to ``text_size``; 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -93,6 +94,7 @@ _X86_FORBIDDEN: Final = frozenset(
         "invd",
     ]
 )
+_JUMPS: Final = re.compile(r"j\w+|call|loop\w*")
 _ARM_FORBIDDEN: Final = frozenset(
     [
         "svc",
@@ -183,7 +185,8 @@ def features_used(artifact: Artifact) -> frozenset[str]:
 def audit_flat(code: bytes, text_size: int, *, is_arm: bool) -> tuple[str, ...]:
     """Offending instructions among the first ``text_size`` bytes, in order.
 
-    Bytes that do not decode are offences too: an unknown encoding would hide what follows it.
+    Bytes that do not decode are offences too: an unknown encoding would hide what follows it.  So are jumps into the
+    middle of an instruction, where another one may hide, or out of the code.
     """
     return tuple(_offences(code, text_size, is_arm))
 
@@ -194,13 +197,21 @@ def _offences(code: bytes, text_size: int, is_arm: bool) -> Iterator[str]:
     else:
         engine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     engine.skipdata = True
+    starts: set[int] = set()
+    jumps: list[tuple[int, str, str]] = []
     for offset, size, mnemonic, operands in engine.disasm_lite(code[:text_size], 0):
+        starts.add(offset)
+        if not is_arm and _JUMPS.fullmatch(mnemonic.split()[-1]) and operands.startswith("0x"):
+            jumps.append((offset, mnemonic, operands))
         if mnemonic.startswith(".byte"):
             # aarch64 sections are padded with zero words between functions
             if not (is_arm and not any(code[offset : offset + size])):
                 yield f"+{offset:#x}: bytes that are no instruction"
         elif _is_forbidden(mnemonic.split()[-1], operands, is_arm):
             yield f"+{offset:#x}: {mnemonic} {operands}".rstrip()
+    for offset, mnemonic, operands in jumps:
+        if int(operands, 16) not in starts:
+            yield f"+{offset:#x}: {mnemonic} {operands} to no instruction"
 
 
 def _is_forbidden(word: str, operands: str, is_arm: bool) -> bool:

@@ -14,6 +14,7 @@ import concurrent.futures
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,14 @@ FLOOR_RETRIES = 3
 """How often peaks are measured again before a kernel is refused for being impossibly fast."""
 
 
+class JitUse(StrEnum):
+    """Use of kernels that generate code when an image is opened."""
+
+    NEEDED = "needed"  # chosen only where nothing else was admitted
+    NEVER = "never"
+    FREE = "free"  # ranked like any other
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What is to be certified, decided before anything runs.
@@ -69,6 +78,7 @@ class Request:
     effort: Budget
     policy: AdmissionPolicy
     jobs: int
+    jit: JitUse
     choices: frozenset[Digest] | None
 
 
@@ -287,12 +297,13 @@ class Certification:
     def _contest(self, entries: Sequence[Entry], cases: CaseBook) -> ContestResult:
         """A contest among the same artifacts on the same machine is not held again."""
         bench = self.bench
-        key = contest_key(entries, bench.machine_digest)
+        key = contest_key(entries, bench.machine_digest, self.request.jit.value)
         known = bench.documents.get("contest", key)
         if known is not None:
             return contest_from_json(known)
         cold = self._weight_bytes() > bench.cache_bytes
-        result = hold_contest(entries, cases.timing_case(), bench.executor, cold=cold)
+        free = self.request.jit is JitUse.FREE
+        result = hold_contest(entries, cases.timing_case(), bench.executor, cold=cold, jit_is_free=free)
         bench.documents.put("contest", key, result.document())
         return result
 
@@ -349,10 +360,16 @@ class Certification:
                     return
             self.bench.artifacts.put(item.artifact, self.bench.toolchain)
 
+        def admit_jit(item: Item) -> None:
+            if self.request.jit is JitUse.NEVER and item.artifact is not None and item.artifact.recipe.jit_at_open:
+                item.artifact, item.note = None, "it generates code when opened, which --jit-at-open never rules out"
+
         with concurrent.futures.ThreadPoolExecutor(max_workers=self.request.jobs) as pool:
             for position, _ in enumerate(pool.map(build, items), start=1):
                 if position % 50 == 0 or position == len(items):
                     self.bench.say(f"built {position} of {len(items)} candidates")
+        for item in items:
+            admit_jit(item)
 
     def _case_book(self, signature: Signature) -> CaseBook:
         """Cases of a signature; only the last one is kept, because candidates come grouped by signature."""

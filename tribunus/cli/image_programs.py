@@ -9,7 +9,6 @@ import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -21,12 +20,9 @@ from tribunus.frontend.facts import ModelFacts
 from tribunus.frontend.model import import_model, inspect_model
 from tribunus.phaseir.dims import Dim, Sym
 from tribunus.phaseir.document import program_from_json
-from tribunus.phaseir.program import Constants, Program, Role
+from tribunus.phaseir.program import INLINE_ELEMENTS, Constants, Program, Role
 from tribunus.phaseir.types import dtype_of
 from tribunus.phaseir.verifier import verify
-
-INLINE_ELEMENTS: Final = 16
-"""Constants of up to this many elements belong to a signature by value."""
 
 
 @dataclass(frozen=True, slots=True)

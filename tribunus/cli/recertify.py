@@ -33,7 +33,7 @@ from tribunus.candidates.registry import installed_backends
 from tribunus.canon import Digest, digest_of
 from tribunus.certification.program_check import ProgramReceipt, judge_case
 from tribunus.cli.command import Command
-from tribunus.cli.image_programs import INLINE_ELEMENTS, ImagePrograms, programs_of, with_model
+from tribunus.cli.image_programs import ImagePrograms, programs_of, with_model
 from tribunus.cli.opening import Opened, opened_image
 from tribunus.cli.output import Document, clip, count_text, field, print_json, table, time_text
 from tribunus.cli.recertify_kernels import Recorded, recorded_kernels
@@ -47,7 +47,7 @@ from tribunus.isolation.program_run import run_program
 from tribunus.isolation.worker import CpuExecutor
 from tribunus.numerics.policy import ComputePolicy
 from tribunus.passes.partition import partition
-from tribunus.phaseir.program import Array
+from tribunus.phaseir.program import INLINE_ELEMENTS, Array
 from tribunus.targets.detect import facts_to_json, machine_facts
 from tribunus.targets.target import Peaks, Target
 

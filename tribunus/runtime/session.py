@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import ctypes
 import math
-import mmap
 import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -36,20 +35,17 @@ from tribunus.image.policy import find_policy
 from tribunus.image.read import ImageFile, open_image
 from tribunus.phaseir import dims
 from tribunus.phaseir.dims import Dim, Symbol
-from tribunus.plan import launch_list
 from tribunus.plan.code import SlotKind
 from tribunus.plan.plan import Plan, Port, Profile
 from tribunus.runtime.fitness import choose_region
-from tribunus.runtime.region import CALL, LoadedRegion, RegionBytes, sequencer_words
+from tribunus.runtime.region import LoadedRegion, RegionBytes
 from tribunus.runtime.replayers import find_replayer
+from tribunus.runtime.sequence import BARRIER, BoundSequence, Record, address_of, zeroed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 SESSIONS_KEPT: Final = 8
-Record = tuple[int, int, int, int, int]
-"""function, a0, a1, a2, a3."""
-BARRIER: Final[Record] = (0, 0, 0, 0, 0)
 Array: TypeAlias = "npt.NDArray[np.generic]"
 
 
@@ -170,8 +166,8 @@ class Session:
             )
         self.profile = profile
         self.dims: Mapping[str, int] = MappingProxyType({s.label: values[s.name] for s in profile.symbols})
-        self._memory = _zeroed(profile.arena)
-        self._address = _address_of(self._memory)
+        self._memory = zeroed(profile.arena)
+        self._address = address_of(self._memory)
         self._region = region
         self.inputs = MappingProxyType({p.label: self._view(p, values) for p in profile.inputs})
         self.outputs = MappingProxyType({p.label: self._view(p, values) for p in profile.outputs})
@@ -179,7 +175,7 @@ class Session:
         self.reset()
         parts = max((launch.parts for launch in profile.launches), default=1)
         self._kernels: list[BoundCode] = []
-        self._sequence = _Sequence(region, self._records(values, parts), parts)
+        self._sequence = BoundSequence(region, self._records(values, parts), parts)
         self._function, self._arguments = self._sequence.function, self._sequence.arguments
 
     @property
@@ -248,90 +244,8 @@ class Session:
         return lists
 
 
-class _Sequence:
-    """The bound launch lists and the threads that walk them.
-
-    function, arguments: the call that replays.
-    """
-
-    def __init__(self, region: LoadedRegion, lists: Sequence[Sequence[Record]], parts: int) -> None:
-        arrays = [_records_array(entries) for entries in lists]
-        sync = _zeroed(launch_list.SYNC_BYTES)
-        addresses = [ctypes.addressof(words) for words in arrays]
-        counts = [len(entries) for entries in lists]
-        sequencer = region.new_sequencer()
-        run = sequencer_words(sequencer, addresses, counts, _address_of(sync), launch_list.RUN, parts)
-        self.function: Callable[..., None] = CALL(run[0][0])
-        # Made once: what ctypes would otherwise make of four integers at each call.
-        buffers, params, part, count = run[0][1:]
-        self.arguments: tuple[object, ...] = (
-            ctypes.c_void_p(buffers),
-            ctypes.c_void_p(params),
-            ctypes.c_int64(part),
-            ctypes.c_int64(count),
-        )
-        self._end: Callable[[], object] = _nothing
-        self._keep = (region, sequencer, arrays, sync)
-        if parts > 1:
-            serve = sequencer_words(sequencer, addresses, counts, _address_of(sync), launch_list.SERVE, parts)
-            helpers: list[threading.Thread] = []
-            # Not a method of this object: it must be able to run when nothing else refers to it any more.
-            self._end = weakref.finalize(self, _stop, self.function, self.arguments, helpers, self._keep)
-            for words in serve[1:]:
-                helper = threading.Thread(
-                    target=_help, args=(CALL(words[0]), words[1:], self._keep), name="tribunus-helper", daemon=True
-                )
-                try:
-                    helper.start()
-                except RuntimeError as error:
-                    self._end()
-                    raise DeviceError(
-                        f"a thread for part {len(helpers) + 1} of {parts} cannot start: {error}"
-                    ) from None
-                helpers.append(helper)
-
-    def close(self) -> None:
-        """Stop the helpers."""
-        self._end()
-
-
-def _help(serve: Callable[..., None], arguments: tuple[object, ...], _kept: object) -> None:
-    """What a helper thread runs; while it does, everything that the machine code reads is kept alive."""
-    serve(*arguments)
-
-
-def _stop(
-    run: Callable[..., None],
-    arguments: tuple[object, ...],
-    helpers: Sequence[threading.Thread],
-    kept: tuple[LoadedRegion, BoundCode, list[ctypes.Array[ctypes.c_uint64]], mmap.mmap],
-) -> None:
-    ctypes.c_int32.from_buffer(kept[3], launch_list.HALT_OFFSET).value = 1
-    run(*arguments)  # wakes the helpers, who see the halt
-    for helper in helpers:
-        helper.join()
-
-
-def _nothing() -> None:
-    """What ends a sequence without helpers."""
-
-
 def _refuse_replay(*_arguments: object) -> None:
     raise UsageError("the session is closed", remedy="bind a new one")
-
-
-def _zeroed(size: int) -> mmap.mmap:
-    """Zeroed page-aligned memory that lives as long as it, or any view of it."""
-    return mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-
-
-def _address_of(memory: mmap.mmap) -> int:
-    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
-
-
-def _records_array(entries: Sequence[Record]) -> ctypes.Array[ctypes.c_uint64]:
-    flat = [word for entry in entries for word in entry]
-    return (ctypes.c_uint64 * max(1, len(flat)))(*flat)
 
 
 def match_inputs(plan: Plan, inputs: Mapping[str, Array]) -> tuple[Profile, dict[str, int]]:

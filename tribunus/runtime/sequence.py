@@ -1,0 +1,111 @@
+"""A bound launch list, the threads that walk it, and the memory that both stand in.
+
+Imported by: runtime.session.  Imports: plan, devices, runtime.region.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tribunus.devices.replayer import BoundCode
+from tribunus.errors import DeviceError
+from tribunus.plan import launch_list
+from tribunus.runtime.region import CALL, LoadedRegion, sequencer_words
+
+HUGE_BYTES: Final = 4 * 1024 * 1024
+"""Memory of at least this size asks for huge pages."""
+Record = tuple[int, int, int, int, int]
+"""function, a0, a1, a2, a3."""
+BARRIER: Final[Record] = (0, 0, 0, 0, 0)
+
+
+class BoundSequence:
+    """The bound launch lists and the threads that walk them.
+
+    function, arguments: the call that replays.
+    """
+
+    def __init__(self, region: LoadedRegion, lists: Sequence[Sequence[Record]], parts: int) -> None:
+        arrays = [_records_array(entries) for entries in lists]
+        sync = zeroed(launch_list.SYNC_BYTES)
+        addresses = [ctypes.addressof(words) for words in arrays]
+        counts = [len(entries) for entries in lists]
+        sequencer = region.new_sequencer()
+        run = sequencer_words(sequencer, addresses, counts, address_of(sync), launch_list.RUN, parts)
+        self.function: Callable[..., None] = CALL(run[0][0])
+        # Made once: what ctypes would otherwise make of four integers at each call.
+        buffers, params, part, count = run[0][1:]
+        self.arguments: tuple[object, ...] = (
+            ctypes.c_void_p(buffers),
+            ctypes.c_void_p(params),
+            ctypes.c_int64(part),
+            ctypes.c_int64(count),
+        )
+        self._end: Callable[[], object] = _nothing
+        self._keep = (region, sequencer, arrays, sync)
+        if parts > 1:
+            serve = sequencer_words(sequencer, addresses, counts, address_of(sync), launch_list.SERVE, parts)
+            helpers: list[threading.Thread] = []
+            # Not a method of this object: it must be able to run when nothing else refers to it any more.
+            self._end = weakref.finalize(self, _stop, self.function, self.arguments, helpers, self._keep)
+            for words in serve[1:]:
+                helper = threading.Thread(
+                    target=_help, args=(CALL(words[0]), words[1:], self._keep), name="tribunus-helper", daemon=True
+                )
+                try:
+                    helper.start()
+                except RuntimeError as error:
+                    self._end()
+                    raise DeviceError(
+                        f"a thread for part {len(helpers) + 1} of {parts} cannot start: {error}"
+                    ) from None
+                helpers.append(helper)
+
+    def close(self) -> None:
+        """Stop the helpers."""
+        self._end()
+
+
+def _help(serve: Callable[..., None], arguments: tuple[object, ...], _kept: object) -> None:
+    """What a helper thread runs; while it does, everything that the machine code reads is kept alive."""
+    serve(*arguments)
+
+
+def _stop(
+    run: Callable[..., None],
+    arguments: tuple[object, ...],
+    helpers: Sequence[threading.Thread],
+    kept: tuple[LoadedRegion, BoundCode, list[ctypes.Array[ctypes.c_uint64]], mmap.mmap],
+) -> None:
+    ctypes.c_int32.from_buffer(kept[3], launch_list.HALT_OFFSET).value = 1
+    run(*arguments)  # wakes the helpers, who see the halt
+    for helper in helpers:
+        helper.join()
+
+
+def _nothing() -> None:
+    """What ends a sequence without helpers."""
+
+
+def zeroed(size: int) -> mmap.mmap:
+    """Zeroed page-aligned memory that lives as long as it, or any view of it."""
+    area = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if size >= HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without huge pages gives small ones, and a slower first replay
+            area.madvise(mmap.MADV_HUGEPAGE)
+    return area
+
+
+def address_of(memory: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def _records_array(entries: Sequence[Record]) -> ctypes.Array[ctypes.c_uint64]:
+    flat = [word for entry in entries for word in entry]
+    return (ctypes.c_uint64 * max(1, len(flat)))(*flat)
