@@ -95,6 +95,8 @@ _X86_FORBIDDEN: Final = frozenset(
     ]
 )
 _JUMPS: Final = re.compile(r"j\w+|call|loop\w*")
+_NUMBER: Final = re.compile(r"0x[0-9a-f]+|[0-9]")
+"""Targets below 10 are printed without a prefix."""
 _ARM_FORBIDDEN: Final = frozenset(
     [
         "svc",
@@ -124,7 +126,7 @@ _GROUP_FEATURES: Final = {
     "fma": "fma",
     "bmi": "bmi1",
     "bmi2": "bmi2",
-    "f16c": "f16c",
+    "fc16": "f16c",
     "avx512": "avx512f",
     "bwi": "avx512bw",
     "dqi": "avx512dq",
@@ -134,7 +136,11 @@ _GROUP_FEATURES: Final = {
     "eri": "avx512er",
 }
 """Names of capstone's instruction groups, and the processor feature that each stands for."""
+_FUSED: Final = ("vfmadd", "vfmsub", "vfnmadd", "vfnmsub")
+"""Beginnings of fused operations, which capstone puts into no group."""
 _WORD_FEATURES: Final = {
+    "lzcnt": "abm",
+    "movbe": "movbe",
     "vpdpbusd": "avx512_vnni",
     "vpdpbusds": "avx512_vnni",
     "vpdpwssd": "avx512_vnni",
@@ -177,6 +183,8 @@ def features_used(artifact: Artifact) -> frozenset[str]:
         word = _WORD_FEATURES.get(instruction.mnemonic)
         if word is not None:
             found.add(word)
+        if instruction.mnemonic.startswith(_FUSED):
+            found.add("fma")
         if "zmm" in instruction.op_str or "{" in instruction.op_str:
             found.add("avx512f")
     return frozenset(found)
@@ -201,7 +209,7 @@ def _offences(code: bytes, text_size: int, is_arm: bool) -> Iterator[str]:
     jumps: list[tuple[int, str, str]] = []
     for offset, size, mnemonic, operands in engine.disasm_lite(code[:text_size], 0):
         starts.add(offset)
-        if not is_arm and _JUMPS.fullmatch(mnemonic.split()[-1]) and operands.startswith("0x"):
+        if not is_arm and _JUMPS.fullmatch(mnemonic.split()[-1]) and _NUMBER.fullmatch(operands):
             jumps.append((offset, mnemonic, operands))
         if mnemonic.startswith(".byte"):
             # aarch64 sections are padded with zero words between functions
@@ -210,7 +218,7 @@ def _offences(code: bytes, text_size: int, is_arm: bool) -> Iterator[str]:
         elif _is_forbidden(mnemonic.split()[-1], operands, is_arm):
             yield f"+{offset:#x}: {mnemonic} {operands}".rstrip()
     for offset, mnemonic, operands in jumps:
-        if int(operands, 16) not in starts:
+        if int(operands, 0) not in starts:
             yield f"+{offset:#x}: {mnemonic} {operands} to no instruction"
 
 
@@ -219,7 +227,7 @@ def _is_forbidden(word: str, operands: str, is_arm: bool) -> bool:
         return word in _ARM_FORBIDDEN
     # Jump tables jump through a register; nothing calls through one, and nothing transfers through memory.
     transfer = word in ("call", "jmp") and "ptr [" in operands
-    call = word == "call" and not operands.startswith("0x")
+    call = word == "call" and not _NUMBER.fullmatch(operands)
     return word in _X86_FORBIDDEN or transfer or call or "fs:" in operands or "gs:" in operands
 
 

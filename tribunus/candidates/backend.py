@@ -100,7 +100,7 @@ class Backend(Protocol):
     def build(self, candidate: Candidate, signature: Signature, target: Target, workdir: Path) -> Artifact:
         """Build in ``workdir`` (private, empty).  Pure: the same bytes every time; needs no device.
 
-        Raises ToolError, or InternalError for source that does not build: the candidate is then refused with the reason.
+        Raises ToolError, or InternalError for source that does not build; either way the candidate is out, by name.
         """
         ...
 
