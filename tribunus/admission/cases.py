@@ -6,7 +6,9 @@ shared by all candidates of the signature.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -42,6 +44,9 @@ _DRAWN: Final = (VectorFamily.RAND, VectorFamily.POS, VectorFamily.HEAVY, Vector
 _ORDER_SENSITIVE: Final = (VectorFamily.RAND, VectorFamily.POS)
 TILE: Final = 16
 """Floats of the widest vector register."""
+LARGE: Final = 1 << 16
+"""Elements of the largest value from which goldens are worth threads."""
+MOST_WORKERS: Final = 4
 SHAPE_VECTORS: Final = 2
 LAYOUT_VECTORS: Final = 1
 REPLAY_VECTORS: Final = 3
@@ -198,7 +203,8 @@ class CaseBook:
     @cached_property
     def _prepared(self) -> tuple[tuple[VectorCase, ...], SuiteTrust]:
         signature = self._signature
-        bare = [self._bare(d) for d in vector_set(signature.program, signature.policy, signature.label, self._optimum)]
+        chosen = vector_set(signature.program, signature.policy, signature.label, self._optimum)
+        bare = self._all_bare(chosen)
         for number, operands in enumerate(self._captured):
             bindings = bindings_of(signature.program, operands)
             if bindings is not None:
@@ -211,16 +217,25 @@ class CaseBook:
         others = list(self.representatives())[1:]
         if not others:
             return tuple([case for case in self._oracle if case.counted][:SHAPE_VECTORS] or self._oracle[:1])
-        found: list[gates.Case] = []
+        chosen: list[Descriptor] = []
         for point in others:
-            chosen = vector_set(signature.program, signature.policy, signature.label, point)
-            found += [self._bare(d) for d in chosen[:SHAPE_VECTORS]]
-        return self._trusted(found)[0]
+            chosen += vector_set(signature.program, signature.policy, signature.label, point)[:SHAPE_VECTORS]
+        return self._trusted(self._all_bare(chosen))[0]
 
     def _case(self, descriptor: Descriptor) -> VectorCase:
         if descriptor not in self._made:
             ((self._made[descriptor],), _) = self._trusted([self._bare(descriptor)])
         return self._made[descriptor]
+
+    def _all_bare(self, descriptors: Sequence[Descriptor]) -> list[gates.Case]:
+        """Vectors with goldens; large ones beside each other, because NumPy lets other threads run meanwhile."""
+        scope = self._signature.program.scope
+        elements = max((scope.bounds(v.type.elements)[1] for v in self._signature.program.values), default=0)
+        if elements < LARGE or len(descriptors) < 2:
+            return [self._bare(descriptor) for descriptor in descriptors]
+        workers = min(MOST_WORKERS, len(os.sched_getaffinity(0)))
+        with ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(self._bare, descriptors))
 
     def _bare(self, descriptor: Descriptor, operands: Mapping[int, Array] | None = None) -> gates.Case:
         signature = self._signature
