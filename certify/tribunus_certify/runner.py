@@ -34,6 +34,7 @@ from tribunus.isolation.program_run import ProgramRun
 from tribunus.numerics.policy import ComputePolicy
 from tribunus.planning.assemble import AssembledRegion, Winner
 from tribunus.planning.schedule import Demand
+from tribunus.planning.states import parse_state_options
 from tribunus.targets.detect import host_arch
 from tribunus.targets.target import parse_target
 from tribunus_certify.adversary import HypothesisAdversary
@@ -193,8 +194,6 @@ class Runner:
         else:
             found = [bindings_from_inputs(facts, {k: v.shape for k, v in c.inputs.items()}) for c in captured]
             profiles = tuple(dict.fromkeys(found)) or (DimBindings(),)
-        if settings.states:
-            raise UsageError("--state is not supported for this target yet", remedy="leave --state out")
         try:
             compute = ComputePolicy(settings.compute)
         except ValueError:
@@ -212,6 +211,7 @@ class Runner:
             policy=STANDARD,
             jobs=settings.jobs,
             jit=self._jit(),
+            states=parse_state_options(settings.states),
             choices=None if settings.choices is None else load_choices(settings.choices),
         )
         registry = installed_backends(settings.backends)

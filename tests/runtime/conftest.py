@@ -201,7 +201,7 @@ def _profile(toy: Toy, low: int, high: int) -> Profile:
         buffers=tuple(Buffer(number * size, size, role) for number, role in enumerate(roles)),
         inputs=(Port("x", 0, port, row_major(2)),),
         outputs=(Port("y", 4, port, row_major(2)),),
-        states=(StateBinding("sum", 3, None),),
+        states=(StateBinding("sum", 3, port, None),),
         launches=tuple(launches),
         representatives=((low,),),
         goldens=(),

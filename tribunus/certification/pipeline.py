@@ -49,6 +49,7 @@ from tribunus.phaseir.program import Array, Program
 from tribunus.planning.assemble import ProfileDraft, Winner
 from tribunus.planning.layout_plan import LayoutProblem, plan_layouts
 from tribunus.planning.schedule import Demand
+from tribunus.planning.states import StatePair, keep_states, with_states
 from tribunus.targets.target import Target
 
 FLOOR_RETRIES = 3
@@ -79,6 +80,7 @@ class Request:
     policy: AdmissionPolicy
     jobs: int
     jit: JitUse
+    states: tuple[StatePair, ...]
     choices: frozenset[Digest] | None
 
 
@@ -181,7 +183,9 @@ class Certification:
                 cut.aliases,
                 {c.signature.digest: c.choices for c in uses},
             )
+            program = with_states(program, request.states)
             schedule = plan_layouts(problem, request.compute, self.constants)
+            schedule = keep_states(schedule, program, request.compute, self.constants)
             name = str(request.profiles[position])
             points = tuple(tuple(p[s.name] for s in program.symbols) for p in representatives(program))
             drafts.append(

@@ -279,6 +279,8 @@ def _record_goldens(certification: Certification, plan: Plan, results: Mapping[s
             break
         bindings = try_bindings(draft.program, captured) or {}
         profile = next(p for p in plan.profiles if p.name == draft.name)
+        if any(np.any(captured.inputs[state.label]) for state in profile.states):
+            continue  # selftest begins with states as reset leaves them: zero
         inputs = [_append(blob, captured.inputs[port.label]) for port in profile.inputs]
         outputs = [_append(blob, results[case].first[port.label]) for port in profile.outputs]
         values = tuple(bindings[s.name] for s in profile.symbols)

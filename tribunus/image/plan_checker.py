@@ -300,6 +300,14 @@ def _check_ports(profile: Profile, scope: DimScope, where: str) -> None:
                 raise PlanError(f"{at} lies in a buffer of role {buffer.role.value}")
             if scope.bounds(port.layout.elements(port.type.shape))[1] * port.type.dtype.itemsize > buffer.size:
                 raise ArenaBoundsError(f"{at} is larger than its buffer")
+    for state in profile.states:
+        at = f"{where}: state {state.label[:40]!r}"
+        if state.buffer >= len(profile.buffers) or profile.buffers[state.buffer].role is not BufferRole.STATE:
+            raise PlanError(f"{at} does not lie in a buffer of role state")
+        if scope.bounds(state.type.nbytes)[1] > profile.buffers[state.buffer].size:
+            raise ArenaBoundsError(f"{at} is larger than its buffer")
+        if state.initial is not None:
+            raise PlanError(f"{at} names an initial tensor, which this version does not know")
 
 
 def _check_flow(profile: Profile, accesses: Sequence[_Access], where: str) -> None:

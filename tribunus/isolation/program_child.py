@@ -15,6 +15,7 @@ import numpy as np
 from tribunus.canon import decode
 from tribunus.isolation.program_run import clock_pair
 from tribunus.plan.document import plan_from_json
+from tribunus.plan.plan import Plan
 from tribunus.runtime.fitness import PLAN_LIMIT
 from tribunus.runtime.region import LoadedRegion, RegionBytes
 from tribunus.runtime.replayers import find_replayer
@@ -33,7 +34,8 @@ def main(folder: Path, turn: str) -> None:
             label: np.load(folder / f"in-{number}-{position}.npy", allow_pickle=False)
             for position, label in enumerate(labels)
         }
-        profile, values = match_inputs(plan, inputs)
+        given = {label: array for label, array in inputs.items() if label not in _state_labels(plan)}
+        profile, values = match_inputs(plan, given)
         session = Session(region, profile, values)
         for label, view in session.inputs.items():
             np.copyto(view, inputs[label])
@@ -41,6 +43,8 @@ def main(folder: Path, turn: str) -> None:
         wall: list[int] = []
         spent = 0
         for _ in range(request["calls"]):
+            for label, view in session.states.items():
+                np.copyto(view, inputs[label])
             cpu_before, wall_before = clock_pair()
             session.replay()
             cpu_after, wall_after = clock_pair()
@@ -54,6 +58,11 @@ def main(folder: Path, turn: str) -> None:
         facts = {"labels": list(session.outputs), "cpu_ns": cpu, "wall_ns": wall}
         (folder / f"{turn}-{number}.json").write_text(json.dumps(facts))
         session.close()
+
+
+def _state_labels(plan: Plan) -> frozenset[str]:
+    """Inputs of the model that the plan keeps as states: a case says what they hold before the replay."""
+    return frozenset(state.label for profile in plan.profiles for state in profile.states)
 
 
 def _aligned(data: bytes) -> memoryview:

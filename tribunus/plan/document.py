@@ -235,7 +235,10 @@ def _profile_to_json(profile: Profile) -> Json:
         ],
         "inputs": [_port_to_json(p, index) for p in profile.inputs],
         "outputs": [_port_to_json(p, index) for p in profile.outputs],
-        "states": [{"label": s.label, "buffer": s.buffer, "initial": s.initial} for s in profile.states],
+        "states": [
+            {"label": s.label, "buffer": s.buffer, "type": type_to_json(s.type, index), "initial": s.initial}
+            for s in profile.states
+        ],
         "launches": [
             {
                 "kernel": launch.kernel,
@@ -275,6 +278,16 @@ def _profile_from_json(value: Json, where: str) -> Profile:
             layout_from_json(fields["layout"], at),
         )
 
+    def state(item: Json, at: str) -> StateBinding:
+        fields = object_of(item, at, frozenset(("label", "buffer", "type", "initial")))
+        initial = fields["initial"]
+        return StateBinding(
+            str_of(fields["label"], at),
+            int_of(fields["buffer"], at),
+            type_from_json(fields["type"], names, at),
+            None if initial is None else int_of(initial, at),
+        )
+
     def launch(item: Json, at: str) -> Launch:
         fields = object_of(item, at, _LAUNCH_KEYS)
         return Launch(
@@ -292,7 +305,7 @@ def _profile_from_json(value: Json, where: str) -> Profile:
         _each(document["buffers"], f"{where}.buffers", _buffer_from_json),
         _each(document["inputs"], f"{where}.inputs", port),
         _each(document["outputs"], f"{where}.outputs", port),
-        _each(document["states"], f"{where}.states", _state_from_json),
+        _each(document["states"], f"{where}.states", state),
         _each(document["launches"], f"{where}.launches", launch),
         tuple(_integers(r, where) for r in list_of(document["representatives"], where)),
         _each(document["goldens"], f"{where}.goldens", _golden_from_json),
@@ -319,16 +332,6 @@ def _buffer_from_json(value: Json, where: str) -> Buffer:
         int_of(document["size"], where, 0, SIZE_LIMIT),
         parsed,
         None if view is None else int_of(view, where),
-    )
-
-
-def _state_from_json(value: Json, where: str) -> StateBinding:
-    document = object_of(value, where, _STATE_KEYS)
-    initial = document["initial"]
-    return StateBinding(
-        str_of(document["label"], where),
-        int_of(document["buffer"], where),
-        None if initial is None else int_of(initial, where),
     )
 
 

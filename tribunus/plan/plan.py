@@ -119,10 +119,14 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class StateBinding:
-    """A state: its buffer survives replays; ``initial`` is the tensor that ``reset`` copies, None for zeros."""
+    """A state: its buffer survives replays; ``initial`` is the tensor that ``reset`` copies, None for zeros.
+
+    type: over the profile's symbols; row-major.
+    """
 
     label: str
     buffer: int
+    type: TensorType
     initial: int | None
 
 

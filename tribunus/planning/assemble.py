@@ -32,6 +32,7 @@ from tribunus.plan.plan import (
     PlanTensor,
     Port,
     Profile,
+    StateBinding,
 )
 from tribunus.planning.memory import Block, MemoryPlan, plan_memory
 from tribunus.planning.schedule import Demand, Schedule, Step
@@ -207,8 +208,10 @@ def _profile(
         blocks.append(Block(scope.bounds(_bound(size, step))[1], position, position))
     memory = plan_memory(blocks)
     input_roots = {schedule.root(value) for value in schedule.inputs}
+    kept = {schedule.inputs[draft.program.only_phase.inputs.index(s.read)]: s.label for s in draft.program.states}
+    state_roots = {schedule.root(value) for value in kept}
     buffers = [
-        Buffer(memory.offsets[i], blocks[i].size, _role(root, input_roots, output_roots))
+        Buffer(memory.offsets[i], blocks[i].size, _role(root, input_roots, output_roots, state_roots))
         for root, i in position_of.items()
     ]
     buffers += [Buffer(memory.offsets[i], blocks[i].size, BufferRole.TEMP) for i in workspace_slot.values()]
@@ -231,9 +234,12 @@ def _profile(
         symbols=draft.program.symbols,
         arena=memory.arena,
         buffers=tuple(buffers),
-        inputs=tuple(_port(draft.program, schedule, v, position_of) for v in schedule.inputs),
+        inputs=tuple(_port(draft.program, schedule, v, position_of) for v in schedule.inputs if v not in kept),
         outputs=tuple(_port(draft.program, schedule, v, position_of) for v in schedule.outputs),
-        states=(),
+        states=tuple(
+            StateBinding(label, position_of[schedule.root(v)], schedule.values[v].type, None)
+            for v, label in kept.items()
+        ),
         launches=tuple(launches),
         representatives=draft.representatives,
         goldens=(),
@@ -282,7 +288,9 @@ def _upper_bytes(scope: DimScope, type_: TensorType, layout: Layout) -> int:
     return scope.bounds(layout.elements(type_.shape))[1] * type_.dtype.itemsize
 
 
-def _role(root: int, inputs: set[int], outputs: set[int]) -> BufferRole:
+def _role(root: int, inputs: set[int], outputs: set[int], states: set[int]) -> BufferRole:
+    if root in states:
+        return BufferRole.STATE
     if root in inputs:
         return BufferRole.INPUT
     return BufferRole.OUTPUT if root in outputs else BufferRole.TEMP

@@ -35,8 +35,9 @@ from tribunus.image.policy import find_policy
 from tribunus.image.read import ImageFile, open_image
 from tribunus.phaseir import dims
 from tribunus.phaseir.dims import Dim, Symbol
+from tribunus.phaseir.layouts import row_major
 from tribunus.plan.code import SlotKind
-from tribunus.plan.plan import Plan, Port, Profile
+from tribunus.plan.plan import Plan, Port, Profile, StateBinding
 from tribunus.runtime.fitness import choose_region
 from tribunus.runtime.region import LoadedRegion, RegionBytes
 from tribunus.runtime.replayers import find_replayer
@@ -156,6 +157,7 @@ class Session:
     """A profile bound to dims: memory allocated, pointers written, nothing left to decide.
 
     inputs, outputs: views of the session's memory by label; write the former, ``replay``, read the latter.
+    states: views of what is kept from one replay to the next; ``reset`` restores them.
     """
 
     def __init__(self, region: LoadedRegion, profile: Profile, values: Mapping[str, int]) -> None:
@@ -171,6 +173,7 @@ class Session:
         self._region = region
         self.inputs = MappingProxyType({p.label: self._view(p, values) for p in profile.inputs})
         self.outputs = MappingProxyType({p.label: self._view(p, values) for p in profile.outputs})
+        self.states = MappingProxyType({s.label: self._state_view(s, values) for s in profile.states})
         self._initial = self._restore_points()
         self.reset()
         parts = max((launch.parts for launch in profile.launches), default=1)
@@ -206,6 +209,10 @@ class Session:
         if math.prod(shape) * dtype.itemsize > buffer.size:
             raise PlanError(f"port {port.label[:60]!r} is larger than its buffer")
         return np.ndarray(shape, dtype, self._memory, buffer.offset)
+
+    def _state_view(self, state: StateBinding, values: Mapping[str, int]) -> Array:
+        port = Port(state.label, state.buffer, state.type, row_major(state.type.rank))
+        return self._view(port, values)
 
     def _restore_points(self) -> list[tuple[int, bytes]]:
         found: list[tuple[int, bytes]] = []
