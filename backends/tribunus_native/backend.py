@@ -152,7 +152,8 @@ def _best_of_each_layout(
 
 
 def _code(flat: FlatCode) -> Code:
-    return Code(FORMAT, flat.code, (("text_size", flat.text_size),))
+    machine: tuple[tuple[str, int | str], ...] = () if flat.cpu.is_x86 else (("machine", "aarch64"),)
+    return Code(FORMAT, flat.code, (*machine, ("text_size", flat.text_size)))
 
 
 def _recipe(candidate: Candidate, signature: Signature, kernel: Kernel) -> Recipe:

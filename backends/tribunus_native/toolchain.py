@@ -126,7 +126,8 @@ def compile_argv(cpu: Cpu, contraction: Contraction) -> tuple[str, ...]:
         "cc", "-c", "-std=c23", "-O3", "-target", triple, f"-mcpu={name}", *extra,
         f"-ffp-contract={contraction.value}", "-fno-math-errno", "-fno-strict-aliasing",
         "-ffreestanding", "-fno-builtin", "-nostdlib", "-fPIC", "-fvisibility=hidden", "-ffunction-sections",
-        "-fno-stack-protector", "-fno-sanitize=all", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables", "-g0",
+        "-fno-stack-protector", "-fno-sanitize=all", "-fno-jump-tables", "-g0",
+        "-fno-unwind-tables", "-fno-asynchronous-unwind-tables",
         "-Wall", "-Werror", "-Wno-unused-function", "-Wno-unused-const-variable", "-Wno-pass-failed",
         "-o", "kernel.o", "kernel.c",
     )  # fmt: skip

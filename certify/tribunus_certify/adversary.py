@@ -1,6 +1,6 @@
 """The adversary: Hypothesis draws further oracle cases, and makes what it finds as simple as it can.
 
-Imported by: runner.  Imports: hypothesis, admission.
+Imported by: runner.  Imports: admission; hypothesis when it searches.
 
 What is drawn is the descriptor of a vector (family, seed, exponent), not its arrays: a counterexample is a line that
 anyone can run again.  Derandomized, without a database: every session draws the same cases.
@@ -11,9 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
-
-from hypothesis import HealthCheck, Phase, Verbosity, assume, given, settings
-from hypothesis import strategies as st
 
 from tribunus.admission.context import Case, CaseSource
 from tribunus.errors import GoldenUnstable
@@ -39,6 +36,10 @@ class HypothesisAdversary:
         families = cases.families()
         if not families:
             return None
+        # Half a second, which a session that draws nothing need not spend.
+        from hypothesis import HealthCheck, Phase, Verbosity, assume, given, settings
+        from hypothesis import strategies as st
+
         found: list[Case] = []
 
         @settings(

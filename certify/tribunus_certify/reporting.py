@@ -149,7 +149,7 @@ def _signature(runner: Runner, demand: Demand) -> SignatureRow:
     signature = demand.signature
     draft, uses = _place(certification.drafts, demand)
     work = work_of(signature, signature.program.scope.optimum())
-    peaks = None if certification.bench.meter is None else certification.bench.meter.best
+    peaks = None if certification.bench.meter is None else certification.bench.meter.seen
     timed = peaks is not None and any(
         r.timing is not None for i in runner.items if i.demand == demand for r in i.receipts
     )
@@ -413,7 +413,7 @@ def _memory(runner: Runner, position: int, phase: str, profile: str) -> MemoryFa
 
 def _session(runner: Runner) -> SessionFacts:
     bench = runner.certification.bench
-    peaks = None if bench.meter is None else bench.meter.best
+    peaks = None if bench.meter is None else bench.meter.seen
     machine = [("cpu", bench.machine.processor), ("facts", bench.machine_digest[:12])]
     if peaks is not None:
         machine.append(("peak", f"{peaks.flops / 1e9:.1f} GFLOP/s fp32, one thread"))

@@ -62,7 +62,7 @@ def write_outputs(
 
 
 def write_all(report: Report, folder: Path, stem: str, policy: Policy, *, now: datetime) -> StoredReport:
-    """``STEM.report.json``, ``.html``, ``.md`` and ``STEM.junit.xml`` in ``folder``: what a certification leaves behind."""
+    """What a certification leaves in ``folder``: ``STEM.report.json``, ``.html``, ``.md`` and ``STEM.junit.xml``."""
     path = folder / f"{stem}.report.json"
     stored = StoredReport(report=report, digest=write_report(report, path))
     facts = page_facts(stored, path.name, policy, report.baseline, now)

@@ -17,7 +17,6 @@ CLEAN: dict[str, bytes] = {
     "jump over": b"\xeb\x02\x90\x90" + RET,
     "call inside": b"\xe8\x01\x00\x00\x00" + RET + RET,
     "loop": b"\x90\xeb\xfd" + RET,
-    "jump table": b"\xff\xe0",
     "store": b"\x89\x07" + RET,
     "vector": b"\xc5\xf4\x58\xc2" + RET,
 }
@@ -29,6 +28,7 @@ FOUL: dict[str, tuple[bytes, str]] = {
     "identity": (b"\x0f\xa2" + RET, "cpuid"),
     "rounding mode": (b"\x0f\xae\x10" + RET, "ldmxcsr"),
     "thread memory": (b"\x64\x48\x8b\x04\x25\x00\x00\x00\x00" + RET, "mov"),
+    "jump through a register": (b"\xff\xe0", "jmp"),
     "call through a register": (b"\xff\xd0" + RET, "call"),
     "jump through memory": (b"\xff\x20", "jmp"),
     "no instruction": (b"\x06" + RET, "no instruction"),

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tribunus_native.audit import forbidden_instructions
 from tribunus_native.flat import FlatCode, build_flat
 from tribunus_native.templates.csource import KernelSource
 from tribunus_native.toolchain import Contraction, Cpu, Toolchain, Unavailable, find_toolchain
+
+from tribunus.admission.flat_audit import audit_flat
 
 PAGE = mmap.PAGESIZE
 _READ, _WRITE, _EXECUTE = 1, 2, 4
@@ -97,7 +98,7 @@ class Lab:
         key = (source.text, cpu, contraction)
         if key not in self._built:
             flat = self.build(source.text, cpu, contraction)
-            assert forbidden_instructions(flat.code, flat.text_size, cpu) == ()
+            assert audit_flat(flat.code, flat.text_size, is_arm=not cpu.is_x86) == ()
             self._built[key] = Kernel(self._libc, flat)
         return self._built[key]
 

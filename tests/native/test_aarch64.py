@@ -9,13 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tribunus_native.audit import forbidden_instructions
 from tribunus_native.templates.csource import KernelSource, Param
 from tribunus_native.templates.elementwise import MapParams, elementwise, map_rule
 from tribunus_native.templates.epilogue import Activate, Activation, Epilogue
 from tribunus_native.templates.gemm import GemmParams, gemm, gemm_rule, pack_gemm, pack_gemm_vector
 from tribunus_native.templates.quantized import Byte, QuantizedParams, Result, pack_quantized, quantized, quantized_rule
 from tribunus_native.toolchain import Cpu, compiler_environment
+
+from tribunus.admission.flat_audit import audit_flat
 
 from .conftest import Array, Lab
 
@@ -56,7 +57,7 @@ def emulate(lab: Lab, source: KernelSource, arrays: Sequence[Array], params: Seq
     if EMULATOR is None:
         pytest.skip("qemu-aarch64-static is not installed: aarch64 kernels were built but not run")
     flat = lab.build(source.text, Cpu.AARCH64)
-    assert forbidden_instructions(flat.code, flat.text_size, Cpu.AARCH64) == ()
+    assert audit_flat(flat.code, flat.text_size, is_arm=True) == ()
     (folder / "code.bin").write_bytes(flat.code)
     workspace = np.zeros(source.workspace.bytes_for(tuple(params), 2), dtype=np.uint8)
     everything = [*arrays, *([workspace] if len(arrays) < len(source.buffers) else [])]

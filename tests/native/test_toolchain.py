@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
-from tribunus_native.audit import forbidden_instructions
 from tribunus_native.toolchain import Cpu, Unavailable, find_toolchain, require_toolchain
 
 from tribunus.errors import ToolError
@@ -39,13 +37,6 @@ def test_a_package_without_a_working_binary_is_a_reason(monkeypatch: pytest.Monk
     (tmp_path / "zig").write_text("not a program", encoding="utf-8")
     found = find_toolchain()
     assert isinstance(found, Unavailable) and "does not run" in found.reason
-
-
-def test_a_missing_disassembler_is_said_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "capstone", None)
-    with pytest.raises(ToolError, match="capstone") as failure:
-        forbidden_instructions(b"\xc3", 1, Cpu.X86_64_V3)
-    assert "pip install" in failure.value.remedy
 
 
 def test_facts_of_the_instruction_sets_are_consistent() -> None:

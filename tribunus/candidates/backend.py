@@ -98,7 +98,8 @@ class Backend(Protocol):
         ...
 
     def build(self, candidate: Candidate, signature: Signature, target: Target, workdir: Path) -> Artifact:
-        """Build in ``workdir`` (private, empty).  Pure: the same bytes every time; needs no device.
+        """Build in ``workdir`` (private; may hold what an earlier build left there).  Pure: the same bytes every time;
+        needs no device.
 
         Raises ToolError, or InternalError for source that does not build; either way the candidate is out, by name.
         """

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tribunus.candidates.backend import Backend, Budget, Effort, Feedback
+from tribunus.candidates.backend import Backend, Budget, Effort, Feedback, Refusal
 from tribunus.candidates.model import Candidate, Signature
 from tribunus.candidates.registry import Registry
 from tribunus.errors import UncoveredError, UsageError
@@ -93,17 +93,34 @@ def choose_cover(
 
 
 def proposals(
-    signature: Signature, layouts: tuple[Layout, ...], registry: Registry, target: Target, effort: Budget
+    signature: Signature,
+    layouts: tuple[Layout, ...],
+    registry: Registry,
+    target: Target,
+    effort: Budget,
+    refusals: tuple[Refusal, ...] = (),
 ) -> list[tuple[Backend, Candidate]]:
-    """Candidates at the planned layouts: each backend's, interleaved best first, up to the limit."""
+    """Candidates at the planned layouts: each backend's, interleaved best first, up to the limit.
+
+    refusals: what was tried before; it is not proposed again, whether or not a backend heeds them.
+    """
     budget = limit_for(signature, effort)
-    feedback = Feedback(layouts=layouts)
+    tried = {refusal.candidate for refusal in refusals}
+    wanted = Budget(budget.effort, budget.limit + len(tried))
+    feedback = Feedback(layouts=layouts, refusals=refusals)
     per_backend = [
-        [
-            (backend, candidate)
-            for candidate in itertools.islice(backend.propose(signature, target, budget, feedback), budget.limit)
-            if candidate.layouts == layouts
-        ]
+        list(
+            itertools.islice(
+                (
+                    (backend, candidate)
+                    for candidate in itertools.islice(
+                        backend.propose(signature, target, wanted, feedback), wanted.limit
+                    )
+                    if candidate.layouts == layouts and candidate.digest not in tried
+                ),
+                budget.limit,
+            )
+        )
         for backend in registry.covering(signature, target)[0]
     ]
     merged = [item for row in itertools.zip_longest(*per_backend) for item in row if item is not None]

@@ -37,22 +37,24 @@ def open_bench(
 ) -> Bench:
     """Everything a certification needs on this machine.  Raises LedgerError, ToolError, EnvironmentFault."""
     facts = machine_facts()
-    document = facts_to_json(facts)
     tools = tool_versions()
     serving = registry.serving(target)
-    store = Ledger(ledger)
-    executor = CpuExecutor(serving.backends)
-    say("measuring the machine's peaks")
     documents = DocumentStore(ledger.parent / "documents")
-    machine_digest = digest_of(document)
-    meter = PeakMeter(lambda: calibrate().peaks, documents, machine_digest)
+    artifacts = ArtifactStore(ledger.parent / "artifacts")
+    machine_digest = digest_of(facts_to_json(facts))
+    store = Ledger(ledger)
+    try:
+        executor = CpuExecutor(serving.backends)
+    except BaseException:
+        store.close()
+        raise
     return Bench(
         registry=serving,
         executor=executor,
         ledger=store,
-        artifacts=ArtifactStore(ledger.parent / "artifacts"),
+        artifacts=artifacts,
         documents=documents,
-        meter=meter,
+        meter=PeakMeter(lambda: calibrate().peaks, documents, machine_digest),
         cache_bytes=facts.last_level_cache,
         machine=Machine("none", facts.model, frozenset(facts.features)),
         machine_digest=machine_digest,

@@ -10,31 +10,32 @@ Imported by: certify (the pytest plug-in), cli, tests.  Knows no pytest.
 
 from __future__ import annotations
 
-import concurrent.futures
-import tempfile
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 from tribunus.admission.captured import CapturedCase, capture_operands, try_bindings
 from tribunus.admission.cases import CaseBook, generate_inputs
-from tribunus.admission.contest import ContestResult, Entry, contest_from_json, contest_key, hold_contest
+from tribunus.admission.contest import ContestResult, Entry, Place, contest_from_json, contest_key, hold_contest
 from tribunus.admission.context import Adversary, CheckContext
 from tribunus.admission.key import Machine, content_key, full_key
 from tribunus.admission.policy import AdmissionPolicy
 from tribunus.admission.receipt import CHECKS, SUITE, Check, Receipt, Verdict
 from tribunus.admission.series import FUNCTIONS, OutcomeKind, outcome_of
 from tribunus.admission.timing_check import IMPOSSIBLE
-from tribunus.candidates.backend import Backend, Budget
+from tribunus.candidates.backend import Backend, Budget, Refusal
 from tribunus.candidates.model import Artifact, Candidate, Signature
-from tribunus.candidates.registry import Registry
+from tribunus.candidates.registry import Registry, installed_backends
 from tribunus.candidates.search import CoveredUse, choose_cover, proposals
 from tribunus.canon import Digest, Json, JsonObject, digest_bytes, digest_of
+from tribunus.certification.building import BuildPool, Order
 from tribunus.certification.peaks import PeakMeter
-from tribunus.errors import TribunusError
+from tribunus.errors import InputError, InternalError, TribunusError
 from tribunus.frontend.bindings import DimBindings
 from tribunus.frontend.model import ImportedModel, import_model
 from tribunus.isolation.executor import Executor
@@ -45,7 +46,9 @@ from tribunus.ledger.store import Ledger
 from tribunus.numerics.policy import ComputePolicy
 from tribunus.passes.partition import partition
 from tribunus.passes.pipeline import run_passes
+from tribunus.phaseir.layouts import Layout
 from tribunus.phaseir.program import Array, Program
+from tribunus.plan.code import Code
 from tribunus.planning.assemble import ProfileDraft, Winner
 from tribunus.planning.layout_plan import LayoutProblem, plan_layouts
 from tribunus.planning.schedule import Demand
@@ -54,6 +57,10 @@ from tribunus.targets.target import Target
 
 FLOOR_RETRIES = 3
 """How often peaks are measured again before a kernel is refused for being impossibly fast."""
+ROUNDS = 3
+"""Rounds of candidates that a session has at most."""
+REFUSED = frozenset((OutcomeKind.REJECTED, OutcomeKind.CRASHED, OutcomeKind.TIMED_OUT))
+DemandKey: TypeAlias = tuple[Digest, tuple[Layout, ...]]
 
 
 class JitUse(StrEnum):
@@ -109,6 +116,13 @@ class Bench:
     say: Callable[[str], None]
     adversary: Adversary | None = None
 
+    def close(self) -> None:
+        """End the executor's children and release the ledger."""
+        try:
+            self.executor.close()
+        finally:
+            self.ledger.close()
+
 
 @dataclass(slots=True)
 class Item:
@@ -130,6 +144,11 @@ class Item:
     def outcome(self) -> OutcomeKind:
         """What became of it so far."""
         return OutcomeKind.REJECTED if self.note else outcome_of(self.receipts)[0]
+
+    @property
+    def error_share(self) -> float:
+        """The largest error that any check saw, in units of its budget."""
+        return max((receipt.worst_share for receipt in self.receipts), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +176,32 @@ class Certification:
         self.programs = tuple(run_passes(program, self.constants) for program in self.imported.programs)
         self.items: list[Item] = []
         self.drafts: tuple[Draft, ...] = ()
+        self.demands: tuple[Demand, ...] = ()
         self.contests: dict[Demand, ContestResult] = {}
         self.reused = 0
         self.differing: dict[str, tuple[str, str]] = {}
         self._refused: frozenset[str] = frozenset()
+        self._by_demand: dict[DemandKey, list[Item]] = {}
+        self._pool = BuildPool(request.target, bench.artifacts, bench.toolchain, request.jobs, bench.say)
         self._cases: tuple[Digest, CaseBook] | None = None
         self._operands: dict[Digest, list[dict[int, Array]]] = {}
         self._demanded: dict[Digest, Digest] = {}
+        self._require_fitting()
         self._plan()
+
+    def close(self) -> None:
+        """Remove what builds left behind.  The bench is its owner's to close."""
+        self._pool.close()
+
+    def _require_fitting(self) -> None:
+        """Every captured case lies within the dims of some profile.  Raises InputError."""
+        for case in self.captured:
+            if all(try_bindings(program, case) is None for program in self.programs):
+                shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in case.inputs.items())
+                raise InputError(
+                    f"case {case.name!r} does not fit {' or '.join(map(str, self.request.profiles))}: {shapes}",
+                    remedy="widen --dim, or take the case out of --inputs",
+                )
 
     def _plan(self) -> None:
         """Cover, layouts and demands of every profile, for what was not refused so far."""
@@ -198,41 +235,44 @@ class Certification:
                 )
             )
         self.drafts = tuple(drafts)
-
-    @property
-    def demands(self) -> tuple[Demand, ...]:
-        """Every demand of every profile, each once."""
-        return tuple(dict.fromkeys(d for draft in self.drafts for d in draft.profile.schedule.demands()))
+        self.demands = tuple({_key(d): d for draft in drafts for d in draft.profile.schedule.demands()}.values())
 
     def propose(self) -> list[Item]:
-        """Candidates for every demand that has none yet, built; the next round of items."""
-        known = {item.demand for item in self.items}
-        number = 1 + max((item.round for item in self.items), default=0)
-        fresh = [
-            Item(demand, backend, candidate, number)
-            for demand in self.demands
-            if demand not in known
-            for backend, candidate in proposals(
-                demand.signature, demand.layouts, self.bench.registry, self.request.target, self.request.effort
-            )
-            if self.request.choices is None or candidate.digest in self.request.choices
-        ]
-        self._build(fresh)
-        for item in fresh:
-            if item.artifact is not None:
-                item.key = full_key(item.artifact, self.request.target, self.bench.machine)
-        self.items.extend(fresh)
+        """Candidates for every demand; where no backend has one, another cover is tried."""
+        fresh = [item for demand in self.demands for item in self._proposed(demand)]
+        self._add(fresh)
+        if any(not self.items_of(demand) for demand in self.demands):
+            fresh += self.next_round()
         return fresh
+
+    def build(self, items: Sequence[Item]) -> None:
+        """Artifacts of those of ``items`` that have neither one nor a note."""
+        lacking = [item for item in items if item.artifact is None and not item.note]
+        if not lacking:
+            return
+        made = self._pool.build([Order(i.backend, i.candidate, i.demand.signature) for i in lacking])
+        for item, artifact in zip(lacking, made, strict=True):
+            if isinstance(artifact, str):
+                item.note = artifact
+            elif self.request.jit is JitUse.NEVER and artifact.recipe.jit_at_open:
+                item.note = "it generates code when opened, which --jit-at-open never rules out"
+            else:
+                item.artifact = artifact
+                item.key = full_key(artifact, self.request.target, self.bench.machine)
+
+    def items_of(self, demand: Demand) -> Sequence[Item]:
+        """Every candidate of a demand that was proposed so far."""
+        return self._by_demand.get(_key(demand), ())
 
     def check(self, item: Item, check: Check) -> Receipt:
         """One check of one candidate: reused from the ledger where every key field is equal, else made and appended.
 
         The cache-key check itself is never reused: it is what decides.
         """
+        self.build([item])
         artifact = item.artifact
         if artifact is None:
-            raise TribunusError(f"{item.candidate.name} was never built: {item.note}")
-        context = self._context(item, artifact)
+            raise InternalError(f"{item.candidate.name} was never built: {item.note}")
         key = {**item.key, "demands": self._demands_of(artifact.signature)}
         if check is not Check.CACHE_KEY:
             earlier = find_evidence(self.bench.ledger, item.candidate.digest, check, key, self.bench.machine_digest)
@@ -242,13 +282,13 @@ class Certification:
                 item.receipts.append(earlier.receipt)
                 return earlier.receipt
         self.bench.executor.renew()
-        receipt = FUNCTIONS[check](artifact, self.bench.executor, context)
+        receipt = FUNCTIONS[check](artifact, self.bench.executor, self._context(item, artifact, check))
         for _ in range(FLOOR_RETRIES):
             # An impossible time is as often a peak that was measured in a busy moment.
             kind = "" if receipt.reason is None else receipt.reason.kind
             if kind != IMPOSSIBLE or self.bench.meter is None or not self.bench.meter.again():
                 break
-            receipt = FUNCTIONS[check](artifact, self.bench.executor, self._context(item, artifact))
+            receipt = FUNCTIONS[check](artifact, self.bench.executor, self._context(item, artifact, check))
         self.bench.ledger.append(receipt, key)
         item.receipts.append(receipt)
         return receipt
@@ -263,24 +303,56 @@ class Certification:
 
     def admitted(self, demand: Demand) -> list[Item]:
         """Admitted candidates of a demand."""
-        return [item for item in self.items if item.demand == demand and item.outcome is OutcomeKind.ADMITTED]
+        return [item for item in self.items_of(demand) if item.outcome is OutcomeKind.ADMITTED]
+
+    def refused(self) -> tuple[Demand, ...]:
+        """Demands of which every candidate was judged and refused, or that have none."""
+        return tuple(d for d in self.demands if all(item.outcome in REFUSED for item in self.items_of(d)))
 
     def next_round(self) -> list[Item]:
-        """Items of a further round: where a demand ended without an admitted candidate, another cover is tried.
+        """Items of a further round, for demands of which every candidate was refused.
 
-        Empty when every demand is served, or when nothing is left to try.
+        Backends that know the refusals are asked for other candidates; where none has any, another cover is tried.
+        Empty when no demand is refused, when nothing is left to try, or after ROUNDS rounds.
         """
-        served = {item.demand for item in self.items if item.outcome is OutcomeKind.ADMITTED}
-        failed = {d.signature.digest for d in self.demands if d not in served}
-        if not failed or failed <= self._refused:
+        refused = self.refused()
+        if not refused or max((item.round for item in self.items), default=0) >= ROUNDS:
             return []
-        self._refused |= failed
-        try:
-            self._plan()
-        except TribunusError as error:
-            self.bench.say(f"no other cover: {error.detail.splitlines()[0]}")
-            return []
-        return self.propose()
+        further = {_key(demand): self._proposed(demand) for demand in refused}
+        hopeless = {d.signature.digest for d in refused if not further[_key(d)]} - self._refused
+        if hopeless:
+            self._refused |= hopeless
+            try:
+                self._plan()
+            except TribunusError as error:
+                self.bench.say(f"no other cover: {error.detail.splitlines()[0]}")
+        fresh: list[Item] = []
+        for demand in self.demands:
+            if _key(demand) in further:
+                fresh += further[_key(demand)]
+            elif not self.items_of(demand):
+                fresh += self._proposed(demand)
+        self._add(fresh)
+        return fresh
+
+    def _proposed(self, demand: Demand) -> list[Item]:
+        """Candidates of a demand that were not tried yet, by backends that know what was refused and why."""
+        number = 1 + max((item.round for item in self.items), default=0)
+        refusals = tuple(_refusal(item) for item in self.items_of(demand))
+        request = self.request
+        found = proposals(
+            demand.signature, demand.layouts, self.bench.registry, request.target, request.effort, refusals
+        )
+        return [
+            Item(demand, backend, candidate, number)
+            for backend, candidate in found
+            if request.choices is None or candidate.digest in request.choices
+        ]
+
+    def _add(self, fresh: Sequence[Item]) -> None:
+        self.items.extend(fresh)
+        for item in fresh:
+            self._by_demand.setdefault(_key(item.demand), []).append(item)
 
     def unserved(self) -> tuple[Demand, ...]:
         """Demands without an admitted candidate."""
@@ -289,27 +361,34 @@ class Certification:
     def contest(self, demand: Demand) -> ContestResult:
         """Rank the admitted candidates of a demand in one interleaved run; held once."""
         if demand not in self.contests:
-            cases = self._case_book(demand.signature)
-            entries = [
-                Entry(item.candidate, item.artifact, max((r.worst_share for r in item.receipts), default=0.0))
-                for item in self.admitted(demand)
-                if item.artifact is not None
-            ]
-            self.contests[demand] = self._contest(entries, cases)
+            admitted = self.admitted(demand)
+            self.contests[demand] = self._contest(admitted) if len(admitted) != 1 else self._walkover(admitted[0])
         return self.contests[demand]
 
-    def _contest(self, entries: Sequence[Entry], cases: CaseBook) -> ContestResult:
+    def _contest(self, admitted: Sequence[Item]) -> ContestResult:
         """A contest among the same artifacts on the same machine is not held again."""
         bench = self.bench
+        entries = [Entry(i.candidate, i.artifact, i.error_share) for i in admitted if i.artifact is not None]
         key = contest_key(entries, bench.machine_digest, self.request.jit.value)
         known = bench.documents.get("contest", key)
         if known is not None:
             return contest_from_json(known)
-        cold = self._weight_bytes() > bench.cache_bytes
+        case = self._case_book(admitted[0].demand.signature).timing_case()
         free = self.request.jit is JitUse.FREE
-        result = hold_contest(entries, cases.timing_case(), bench.executor, cold=cold, jit_is_free=free)
+        result = hold_contest(entries, case, bench.executor, cold=self._is_cold(), jit_is_free=free)
         bench.documents.put("contest", key, result.document())
         return result
+
+    def _walkover(self, item: Item) -> ContestResult:
+        """The only participant wins; its times are those of its timing receipt."""
+        timing = next(receipt.timing for receipt in item.receipts if receipt.check is Check.TIMING)
+        if timing is None:
+            raise InternalError(f"{item.candidate.name} was admitted without times")
+        samples = sorted(timing.cold_ns if self._is_cold() and timing.cold_ns else timing.warm_ns)
+        p99 = samples[min(len(samples) - 1, int(len(samples) * 0.99))]
+        place = Place(item.candidate.digest, int(statistics.median(samples)), p99, item.error_share)
+        kind = self.bench.executor.kind
+        return ContestResult(item.demand.signature.digest, kind, (place,), item.candidate.digest, 0.0, 1)
 
     def winners(self) -> dict[Demand, Winner]:
         """The winner of every demand.  Every demand must be served."""
@@ -342,38 +421,13 @@ class Certification:
             "replays": [[axis.value, count] for axis, count in policy.replays],
         }
 
-    def _weight_bytes(self) -> int:
-        """Bytes of all constants of the model."""
-        return sum(array.nbytes for array in self.constants.view().values())
+    def _is_cold(self) -> bool:
+        """Whether weights come from memory: all of them together exceed the last-level cache."""
+        return sum(array.nbytes for array in self.constants.view().values()) > self.bench.cache_bytes
 
-    def _build(self, items: Sequence[Item]) -> None:
-        """Artifacts of ``items``: from the store, or built in a pool of ``jobs`` threads (each runs a compiler)."""
-
-        def build(item: Item) -> None:
-            stored = self.bench.artifacts.get(item.candidate, item.demand.signature, self.bench.toolchain)
-            if stored is not None:
-                item.artifact = stored
-                return
-            with tempfile.TemporaryDirectory(prefix="tribunus-build-") as folder:
-                try:
-                    item.artifact = item.backend.build(
-                        item.candidate, item.demand.signature, self.request.target, Path(folder)
-                    )
-                except TribunusError as error:
-                    item.note = f"the build failed: {error.detail}"
-                    return
-            self.bench.artifacts.put(item.artifact, self.bench.toolchain)
-
-        def admit_jit(item: Item) -> None:
-            if self.request.jit is JitUse.NEVER and item.artifact is not None and item.artifact.recipe.jit_at_open:
-                item.artifact, item.note = None, "it generates code when opened, which --jit-at-open never rules out"
-
-        with concurrent.futures.ThreadPoolExecutor(max_workers=self.request.jobs) as pool:
-            for position, _ in enumerate(pool.map(build, items), start=1):
-                if position % 50 == 0 or position == len(items):
-                    self.bench.say(f"built {position} of {len(items)} candidates")
-        for item in items:
-            admit_jit(item)
+    def host_code(self, role: str) -> Code:
+        """Code that serves a plan, by one of the session's backends, else by any that is installed."""
+        return self._pool.host_code(role, [*self.bench.registry, *installed_backends()])
 
     def _case_book(self, signature: Signature) -> CaseBook:
         """Cases of a signature; only the last one is kept, because candidates come grouped by signature."""
@@ -405,7 +459,7 @@ class Certification:
                     found.setdefault(digest, []).extend(operands)
         return found
 
-    def _context(self, item: Item, artifact: Artifact) -> CheckContext:
+    def _context(self, item: Item, artifact: Artifact, check: Check) -> CheckContext:
         bench, request = self.bench, self.request
         rivals = self.admitted(item.demand)
         return CheckContext(
@@ -414,8 +468,7 @@ class Certification:
             policy=request.policy,
             cases=self._case_book(item.demand.signature),
             layouts=item.demand.layouts,
-            peaks=None if bench.meter is None else bench.meter.best,
-            canary=None,
+            peaks=bench.meter.best if bench.meter is not None and check is Check.TIMING else None,
             incumbent=rivals[0].artifact if rivals else None,
             key_of=lambda a: full_key(a, request.target, bench.machine),
             expected_key=item.key,
@@ -438,3 +491,17 @@ def representatives(program: Program) -> list[Mapping[str, int]]:
 def toolchain_digest(registry: Registry, versions: Sequence[tuple[str, str]]) -> Digest:
     """Identity of what builds artifacts: names of backends and versions of tools."""
     return digest_of([list(registry.backends), [[name, version] for name, version in versions]])
+
+
+def _key(demand: Demand) -> DemandKey:
+    """What identifies a demand, cheap to hash."""
+    return demand.signature.digest, demand.layouts
+
+
+def _refusal(item: Item) -> Refusal:
+    """What a backend may learn from a candidate that was tried."""
+    last = item.receipts[-1] if item.receipts else None
+    if last is None or last.reason is None:
+        return Refusal(item.candidate.digest, "build" if item.note else "", item.note, ())
+    figures = tuple((f.what, f.seen, f.allowed) for f in last.reason.figures)
+    return Refusal(item.candidate.digest, last.check.value, last.reason.kind, figures)

@@ -18,8 +18,6 @@ import numpy as np
 
 from tribunus.admission.captured import CapturedCase, try_bindings
 from tribunus.admission.receipt import Check, Receipt, receipt_to_json
-from tribunus.candidates.backend import Backend
-from tribunus.candidates.registry import installed_backends
 from tribunus.canon import Digest, Json, JsonObject, digest_of, encode
 from tribunus.certification.pipeline import Certification, Draft, Item
 from tribunus.certification.program_check import ProgramReceipt, judge_case, program_key, receipt_from_json
@@ -31,7 +29,6 @@ from tribunus.image.plan_checker import check_admissions, check_plan
 from tribunus.image.write import ImageDraft, RegionDraft, write_image
 from tribunus.isolation.program_run import ProgramRun, run_program
 from tribunus.phaseir.program import INLINE_ELEMENTS, Array, program_digest, program_to_json
-from tribunus.plan.code import Code
 from tribunus.plan.document import plan_bytes
 from tribunus.plan.launch_list import ROLE
 from tribunus.plan.plan import Golden, Plan, Profile
@@ -56,7 +53,7 @@ class Sealed:
 
 def assemble_region(certification: Certification, winners: Mapping[Demand, Winner]) -> AssembledRegion:
     """The region that replays the certified profiles.  Proved by the plan checker before it is returned."""
-    code = _sequencer(certification)
+    code = certification.host_code(ROLE)
     region = assemble(
         [draft.profile for draft in certification.drafts],
         winners,
@@ -232,9 +229,7 @@ def _evidence(
     documents: list[bytes] = []
     for demand, winner in winners.items():
         item = next(
-            i
-            for i in certification.items
-            if i.demand == demand and i.candidate.digest == winner.artifact.candidate.digest
+            i for i in certification.items_of(demand) if i.candidate.digest == winner.artifact.candidate.digest
         )
         lines.append(admission_line(item))
         documents += [encode(receipt_to_json(receipt)) for receipt in item.receipts]
@@ -294,16 +289,6 @@ def _append(blob: bytearray, array: Array) -> tuple[int, int]:
     offset = len(blob)
     blob.extend(data)
     return offset, len(data)
-
-
-def _sequencer(certification: Certification) -> Code:
-    offered: list[Backend] = [*certification.bench.registry, *installed_backends()]
-    for backend in offered:
-        with tempfile.TemporaryDirectory(prefix="tribunus-host-") as folder:
-            code = backend.host_code(ROLE, certification.request.target, Path(folder))
-        if code is not None:
-            return code
-    raise InternalError("no backend offers a sequencer", remedy="install the native backend")
 
 
 def _go_architecture() -> str:

@@ -230,7 +230,6 @@ def _recheck(
         cases=CaseBook(artifact.signature, captured.get(artifact.signature.digest, ())),
         layouts=layouts,
         peaks=auditor.peaks,
-        canary=None,
         incumbent=None,
         key_of=lambda a: {**full_key(a, target, auditor.machine), **kept},
         expected_key=line.key,

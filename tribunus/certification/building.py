@@ -1,0 +1,116 @@
+"""Builds artifacts in a pool, from the store where it has them.
+
+Imported by: certification.  Imports: candidates, ledger.artifacts.
+
+Work folders live as long as the pool, one for each build that may run at a time, so that a compiler finds what it left
+there for the build before.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import queue
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tribunus.candidates.backend import Backend
+from tribunus.candidates.model import Artifact, Candidate, Signature
+from tribunus.canon import Digest
+from tribunus.errors import EnvironmentFault, InternalError, TribunusError
+from tribunus.ledger.artifacts import ArtifactStore
+from tribunus.plan.code import Code
+from tribunus.targets.target import Target
+
+TOLD_EVERY: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be built, and who builds it."""
+
+    backend: Backend
+    candidate: Candidate
+    signature: Signature
+
+
+class BuildPool:
+    """Builds for one target, ``jobs`` at a time; each runs a compiler."""
+
+    def __init__(
+        self, target: Target, artifacts: ArtifactStore, toolchain: Digest, jobs: int, say: Callable[[str], None]
+    ) -> None:
+        self._target = target
+        self._artifacts = artifacts
+        self._toolchain = toolchain
+        self._jobs = max(1, jobs)
+        self._say = say
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._places: queue.SimpleQueue[Path] = queue.SimpleQueue()
+
+    def build(self, orders: Sequence[Order]) -> list[Artifact | str]:
+        """The artifact of each order, or why there is none."""
+        self._open()
+        found: list[Artifact | str] = []
+        pool = concurrent.futures.ThreadPoolExecutor(max_workers=self._jobs)
+        try:
+            for position, made in enumerate(pool.map(self._build, orders), start=1):
+                found.append(made)
+                if position % TOLD_EVERY == 0 or position == len(orders):
+                    self._say(f"built {position} of {len(orders)} candidates")
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)  # who interrupts waits for running compilers only
+        return found
+
+    def host_code(self, role: str, backends: Iterable[Backend]) -> Code:
+        """Code that serves a plan, from the first backend that offers any.  Raises InternalError."""
+        self._open()
+        for backend in backends:
+            place = self._places.get()
+            try:
+                code = backend.host_code(role, self._target, _own(place, backend))
+            finally:
+                self._places.put(place)
+            if code is not None:
+                return code
+        raise InternalError(f"no backend offers a {role}", remedy="install the native backend")
+
+    def close(self) -> None:
+        """Remove the work folders."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+            self._places = queue.SimpleQueue()
+
+    def _open(self) -> None:
+        if self._folder is not None:
+            return
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix="tribunus-build-", ignore_cleanup_errors=True)
+        except OSError as error:
+            raise EnvironmentFault(f"cannot make a folder for builds: {error.strerror}") from None
+        for number in range(self._jobs):
+            self._places.put(Path(self._folder.name) / str(number))
+
+    def _build(self, order: Order) -> Artifact | str:
+        stored = self._artifacts.get(order.candidate, order.signature, self._toolchain)
+        if stored is not None:
+            return stored
+        place = self._places.get()
+        try:
+            made = order.backend.build(order.candidate, order.signature, self._target, _own(place, order.backend))
+        except TribunusError as error:
+            return f"the build failed: {error.detail}"
+        finally:
+            self._places.put(place)
+        self._artifacts.put(made, self._toolchain)
+        return made
+
+
+def _own(place: Path, backend: Backend) -> Path:
+    """The backend's own folder in ``place``."""
+    folder = place / backend.name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
