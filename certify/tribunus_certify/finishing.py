@@ -1,13 +1,14 @@
 """The post-session hook: seal the image, write the reports, decide the exit code.
 
-Imported by: plugin.  Imports: runner, reporting.
+Imported by: session.  Imports: runner, reporting.
 """
 
 from __future__ import annotations
 
+from tribunus.admission.series import OutcomeKind
 from tribunus.errors import CertificationRejected, Interrupted, Mistrusted, NothingToJudge, TribunusError
 from tribunus.image.folders import replace_file
-from tribunus_certify.reporting import write_reports
+from tribunus_certify.guard import guarded
 from tribunus_certify.runner import Runner
 
 PYTEST_OK, PYTEST_FAILED, PYTEST_INTERRUPTED, PYTEST_NOTHING = 0, 1, 2, 5
@@ -16,43 +17,84 @@ PYTEST_OK, PYTEST_FAILED, PYTEST_INTERRUPTED, PYTEST_NOTHING = 0, 1, 2, 5
 def finish(runner: Runner, pytest_status: int) -> int:
     """The session's exit code.  An image is written only if everything was judged and nothing refused."""
     try:
-        return _finish(runner, pytest_status)
+        status = guarded(lambda: _finish(runner, pytest_status))
     except TribunusError as error:
         runner.summary.append(f"refused: {error}")
-        return error.exit_code
-    except OSError as error:
-        runner.summary.append(f"refused: E_IO: {error.strerror}: {error.filename}")
-        return 50
+        status = error.exit_code
+    old = runner.settings.output / f"{runner.stem}.tci"
+    if runner.sealed is None and old.exists():
+        runner.summary.append(f"an image of an earlier session is still there: {old}")
+    return status
 
 
 def _finish(runner: Runner, pytest_status: int) -> int:
+    if not any(item.receipts for item in runner.items):
+        return _unjudged(runner, pytest_status)
+    try:
+        status = _answer(runner, pytest_status)
+    except TribunusError as error:
+        runner.problem = error
+        runner.summary.append(f"refused: {error}")
+        status = error.exit_code
+    from tribunus_certify.reporting import write_reports
+
+    runner.summary.extend(write_reports(runner))
+    return status
+
+
+def _unjudged(runner: Runner, pytest_status: int) -> int:
+    """The answer of a session that made no receipt, and hence no report."""
     if pytest_status == PYTEST_INTERRUPTED:
         runner.summary.append("interrupted: the same command resumes")
         return Interrupted.exit_code
-    if pytest_status == PYTEST_NOTHING:
-        return NothingToJudge.exit_code
-    if pytest_status not in (PYTEST_OK, PYTEST_FAILED):
+    if pytest_status not in (PYTEST_OK, PYTEST_FAILED, PYTEST_NOTHING):
         return pytest_status
-    complete = runner.is_complete()
-    status = pytest_status
     if runner.problem is not None:
         runner.summary.append(f"could not judge: {runner.problem}")
-        status = runner.problem.exit_code
-    elif not complete:
-        judged = [item for item in runner.items if item.receipts]
-        if not judged:
-            raise NothingToJudge("no candidate was checked")
-        partial = any(item.outcome.value == "not reached" for item in runner.items if not item.note)
-        runner.summary.append(
-            "not every check ran, so no image was made" if partial else "rejected: a signature has no admitted kernel"
-        )
-        status = PYTEST_OK if partial and pytest_status == PYTEST_OK else CertificationRejected.exit_code
-        if any(item.outcome.value == "mistrusted" for item in runner.items):
-            status = Mistrusted.exit_code
-    elif pytest_status == PYTEST_OK:
-        sealed = runner.seal()
-        stem = runner.settings.output / runner.stem
-        replace_file(stem.with_name(f"{runner.stem}.choices.json"), runner.choices(), 0o644)
-        runner.summary.append(f"admitted: image {sealed.image_id[:12]} in {sealed.path}")
-    runner.summary.extend(write_reports(runner))
-    return status
+        return runner.problem.exit_code
+    if pytest_status == PYTEST_FAILED and all(item.note for item in runner.items):
+        runner.summary.append("rejected: no candidate could be built")
+        return CertificationRejected.exit_code
+    raise NothingToJudge("no candidate was checked")
+
+
+def _answer(runner: Runner, pytest_status: int) -> int:
+    if pytest_status == PYTEST_INTERRUPTED:
+        runner.summary.append("interrupted: the same command resumes")
+        return Interrupted.exit_code
+    if pytest_status not in (PYTEST_OK, PYTEST_FAILED):
+        return pytest_status
+    if runner.problem is not None:
+        runner.summary.append(f"could not judge: {runner.problem}")
+        return runner.problem.exit_code
+    if any(item.outcome is OutcomeKind.MISTRUSTED for item in runner.items):
+        runner.summary.append("could not judge: too few cases counted")
+        return Mistrusted.exit_code
+    if not runner.is_complete():
+        return _incomplete(runner, pytest_status)
+    if pytest_status == PYTEST_FAILED:
+        runner.summary.append("rejected: " + _refused_case(runner))
+        return CertificationRejected.exit_code
+    sealed = runner.seal()
+    stem = runner.settings.output / runner.stem
+    replace_file(stem.with_name(f"{runner.stem}.choices.json"), runner.choices(), 0o644)
+    runner.summary.append(f"admitted: image {sealed.image_id[:12]} in {sealed.path}")
+    return PYTEST_OK
+
+
+def _incomplete(runner: Runner, pytest_status: int) -> int:
+    """A signature has no kernel: because all were refused, or because not all checks ran."""
+    refused = runner.certification.refused()
+    if refused:
+        names = ", ".join(runner.demand_id(demand) for demand in refused)
+        runner.summary.append(f"rejected: no admitted kernel for {names}; no image was made")
+        return CertificationRejected.exit_code
+    runner.summary.append("not every check ran, so no image was made")
+    return pytest_status
+
+
+def _refused_case(runner: Runner) -> str:
+    for receipt in runner.program_so_far:
+        if receipt.reason is not None:
+            return f"program check, case {receipt.case!r}: {receipt.reason.text}; no image was made"
+    return "a test failed; no image was made"

@@ -10,7 +10,8 @@ import pytest
 
 from tribunus_certify.options import OPTIONS, Option
 
-SUITES = "tribunus_certify"
+SUITES = "tribunus_certify."
+PARAMETERS = ("item", "demand", "case")
 MODEL = next(option.destination for option in OPTIONS if option.name == "--model")
 
 
@@ -53,5 +54,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Without a model the suites have nothing to check."""
-    if metafunc.module.__name__.startswith(f"{SUITES}.") and metafunc.config.getoption(MODEL) is None:
+    if metafunc.module.__name__.startswith(SUITES) and metafunc.config.getoption(MODEL) is None:
+        for name in metafunc.fixturenames:
+            if name in PARAMETERS:
+                metafunc.parametrize(name, [None], ids=["no model"])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Suites without a model are a mistake of the command line."""
+    if config.getoption(MODEL) is None and any("[no model]" in item.name for item in items):
         raise pytest.UsageError("certifying needs a model: pytest certify/ --model M.onnx")

@@ -5,6 +5,7 @@ Imported by: plugin, suites.  Imports: certification, reports.  Knows no pytest.
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 import time
@@ -18,7 +19,7 @@ from tribunus.admission.policy import STANDARD
 from tribunus.admission.receipt import Check, Receipt, Verdict
 from tribunus.candidates.registry import installed_backends
 from tribunus.candidates.search import parse_effort
-from tribunus.canon import encode
+from tribunus.canon import Digest, encode
 from tribunus.certification.bench import default_ledger, open_bench
 from tribunus.certification.captured_files import load_captured
 from tribunus.certification.choices import load_choices
@@ -32,6 +33,7 @@ from tribunus.image.keys import Signer, load_private_key
 from tribunus.image.policy import ensure_development_key
 from tribunus.isolation.program_run import ProgramRun
 from tribunus.numerics.policy import ComputePolicy
+from tribunus.phaseir.layouts import Layout
 from tribunus.planning.assemble import AssembledRegion, Winner
 from tribunus.planning.schedule import Demand
 from tribunus.planning.states import parse_state_options
@@ -82,8 +84,13 @@ class Runner:
         self._region: AssembledRegion | None = None
         self._winners: dict[Demand, Winner] | None = None
         self._program: tuple[tuple[ProgramReceipt, ...], Mapping[str, ProgramRun]] | None = None
-        self.certification = self._prepare()
-        self.certification.propose()
+        self._ids: dict[tuple[Digest, tuple[Layout, ...]], str] = {}
+        self._taken: dict[str, int] = {}
+        self._closing = contextlib.ExitStack()
+        with contextlib.ExitStack() as closing:
+            self.certification = self._prepare(closing)
+            self.certification.propose()
+            self._closing = closing.pop_all()
 
     @property
     def stem(self) -> str:
@@ -102,10 +109,14 @@ class Runner:
         return self.certification.items
 
     def demand_id(self, demand: Demand) -> str:
-        """Short identifier of a demand, longer where two would collide."""
-        same = [d for d in self.certification.demands if d.signature.name == demand.signature.name]
-        name = demand.signature.name
-        return name if len(same) < 2 else f"{name}.{same.index(demand)}" if demand in same else name
+        """Short identifier of a demand: its signature's name, and a number from the second of that name on."""
+        key = demand.signature.digest, demand.layouts
+        known = self._ids.get(key)
+        if known is None:
+            name = demand.signature.name
+            count = self._taken[name] = self._taken.get(name, -1) + 1
+            known = self._ids[key] = f"{name}.{count}" if count else name
+        return known
 
     def item_id(self, item: Item) -> str:
         """Signature and candidate: what stands in the brackets of a test id."""
@@ -114,6 +125,10 @@ class Runner:
     def check(self, item: Item, check: Check) -> Receipt:
         """Run one check."""
         return self.certification.check(item, check)
+
+    def build(self, items: Sequence[Item]) -> None:
+        """Build the artifacts of ``items``."""
+        self.certification.build(items)
 
     def more_items(self) -> list[Item]:
         """Items of a further round."""
@@ -178,14 +193,15 @@ class Runner:
 
     def command(self) -> str:
         """The command line, for people."""
-        return shlex.join(["pytest" if "pytest" in sys.argv[0] else Path(sys.argv[0]).name, *sys.argv[1:]])
+        program = Path(sys.argv[0])
+        name = program.parent.name if program.name == "__main__.py" else program.name
+        return shlex.join([name, *sys.argv[1:]])
 
     def close(self) -> None:
-        """End children and release the ledger."""
-        self.certification.bench.executor.close()
-        self.certification.bench.ledger.close()
+        """End children, release the ledger, remove work folders; once."""
+        self._closing.close()
 
-    def _prepare(self) -> Certification:
+    def _prepare(self, closing: contextlib.ExitStack) -> Certification:
         settings = self.settings
         facts = inspect_model(settings.model, external_data=settings.external_data)
         captured = () if settings.inputs is None else load_captured(settings.inputs, facts)
@@ -216,12 +232,10 @@ class Runner:
         )
         registry = installed_backends(settings.backends)
         bench = open_bench(registry, target, settings.ledger or default_ledger(), self.say, HypothesisAdversary())
-        try:
-            return Certification(request, bench, captured)
-        except BaseException:
-            bench.executor.close()
-            bench.ledger.close()
-            raise
+        closing.callback(bench.close)
+        certification = Certification(request, bench, captured)
+        closing.callback(certification.close)
+        return certification
 
     def _jit(self) -> JitUse:
         try:

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import pytest
 
@@ -56,7 +56,7 @@ def begin(config: pytest.Config) -> None:
     config.pluginmanager.register(sys.modules[__name__], "tribunus-certification")
 
 
-def stop(error: TribunusError) -> None:
+def stop(error: TribunusError) -> NoReturn:
     """End the session with the message and exit code of ``error``."""
     if os.environ.get(DEBUG):
         import traceback

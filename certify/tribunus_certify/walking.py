@@ -1,18 +1,24 @@
 """What the suites do: one check of one candidate, one demand, one program case.
 
-Imported by: the suites.  Imports: plugin, certification.
+Imported by: the suites.  Imports: session, certification.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
 from tribunus.admission.receipt import CHECKS, Check, Receipt, Verdict
 from tribunus.certification.pipeline import Item
-from tribunus.errors import TribunusError
+from tribunus.errors import EnvironmentFault, Interrupted, LedgerError, TribunusError
 from tribunus.planning.schedule import Demand
-from tribunus_certify.plugin import REASON, RUNNER, VERDICT
-from tribunus_certify.runner import describe
+from tribunus_certify.guard import guarded
+from tribunus_certify.runner import Runner, describe
+from tribunus_certify.session import REASON, RUNNER, VERDICT, stop
+
+T = TypeVar("T")
 
 
 def walk(item: Item, check: Check, request: pytest.FixtureRequest) -> Receipt:
@@ -30,11 +36,7 @@ def walk(item: Item, check: Check, request: pytest.FixtureRequest) -> Receipt:
     done = {receipt.check for receipt in item.receipts}
     if check in done:
         return next(receipt for receipt in item.receipts if receipt.check is check)
-    try:
-        receipt = runner.check(item, check)
-    except TribunusError as error:
-        runner.problem = error
-        pytest.fail(str(error), pytrace=False)
+    receipt = _judged(runner, lambda: runner.check(item, check))
     request.node.user_properties.append((VERDICT, receipt.verdict.value))
     if receipt.reason is not None:
         request.node.user_properties.append((REASON, describe(receipt)))
@@ -43,18 +45,29 @@ def walk(item: Item, check: Check, request: pytest.FixtureRequest) -> Receipt:
     return receipt
 
 
+def _judged(runner: Runner, work: Callable[[], T]) -> T:
+    """The result of ``work``; what keeps it from judging fails the test, or ends the session if it will not pass."""
+    try:
+        return guarded(work)
+    except Interrupted:
+        raise KeyboardInterrupt from None
+    except TribunusError as error:
+        runner.problem = error
+        if isinstance(error, EnvironmentFault | LedgerError):
+            stop(error)
+        pytest.fail(str(error), pytrace=False)
+
+
 def require_served(demand: Demand, request: pytest.FixtureRequest) -> None:
     """Fails with what happened to every candidate, unless one was admitted."""
     runner = request.config.stash[RUNNER]
     if demand not in runner.certification.demands:
         pytest.skip("another cover does without this signature")
+    if not any(item.receipts or item.note for item in runner.certification.items_of(demand)):
+        pytest.skip("not reached: none of its candidates was selected")
     if not runner.certification.admitted(demand):
         pytest.fail(_why_unserved(demand, request), pytrace=False)
-    try:
-        runner.certification.contest(demand)
-    except TribunusError as error:
-        runner.problem = error
-        pytest.fail(str(error), pytrace=False)
+    _judged(runner, lambda: runner.certification.contest(demand))
 
 
 def require_program(case: str, request: pytest.FixtureRequest) -> None:
@@ -62,12 +75,7 @@ def require_program(case: str, request: pytest.FixtureRequest) -> None:
     runner = request.config.stash[RUNNER]
     if not runner.is_complete():
         pytest.skip("not reached: some signature has no admitted candidate")
-    try:
-        receipts = {receipt.case: receipt for receipt in runner.program()}
-    except TribunusError as error:
-        runner.problem = error
-        pytest.fail(str(error), pytrace=False)
-    receipt = receipts[case]
+    receipt = {receipt.case: receipt for receipt in _judged(runner, runner.program)}[case]
     if receipt.reason is not None:
         figures = "; ".join(f"{f.what} {f.seen}, allowed {f.allowed}" for f in receipt.reason.figures)
         pytest.fail(f"program check, case {case!r}: {receipt.reason.text} ({figures})", pytrace=False)
@@ -76,11 +84,10 @@ def require_program(case: str, request: pytest.FixtureRequest) -> None:
 def _why_unserved(demand: Demand, request: pytest.FixtureRequest) -> str:
     runner = request.config.stash[RUNNER]
     lines = [f"{runner.demand_id(demand)} has no admitted candidate"]
-    for item in runner.items:
-        if item.demand == demand:
-            last = item.receipts[-1] if item.receipts else None
-            state = item.note or ("no check ran" if last is None else describe(last))
-            if last is not None and last.verdict is Verdict.PASSED and len(item.receipts) < len(CHECKS):
-                state = f"not all checks ran (last: {last.check.value})"
-            lines.append(f"  {item.candidate}: {state}")
+    for item in runner.certification.items_of(demand):
+        last = item.receipts[-1] if item.receipts else None
+        state = item.note or ("no check ran" if last is None else describe(last))
+        if last is not None and last.verdict is Verdict.PASSED and len(item.receipts) < len(CHECKS):
+            state = f"not all checks ran (last: {last.check.value})"
+        lines.append(f"  {item.candidate}: {state}")
     return "\n".join(lines)

@@ -228,9 +228,7 @@ def _evidence(
     lines: list[AdmissionLine] = []
     documents: list[bytes] = []
     for demand, winner in winners.items():
-        item = next(
-            i for i in certification.items_of(demand) if i.candidate.digest == winner.artifact.candidate.digest
-        )
+        item = next(i for i in certification.items_of(demand) if i.candidate.digest == winner.artifact.candidate.digest)
         lines.append(admission_line(item))
         documents += [encode(receipt_to_json(receipt)) for receipt in item.receipts]
     return lines, documents

@@ -33,22 +33,27 @@ from tribunus.plan.code import Operand
 
 Bytes = npt.NDArray[np.uint8]
 
+A5: Final = 0xA5
+NOT_A5: Final = 0x5A
 WORKSPACE_ALIGN: Final = 64
 TIMING_ALIGN: Final = 256
 
 
 def pattern(poison: Poison, size: int) -> Bytes:
-    """``size`` bytes of poison."""
+    """``size`` bytes of poison.  Two kinds differ in every byte, but for those of zeros and of the random kind."""
     match poison:
         case Poison.A5:
-            return np.full(size, 0xA5, np.uint8)
+            return np.full(size, A5, np.uint8)
         case Poison.NAN:
             return np.full(size, 0xFF, np.uint8)
         case Poison.ZERO:
             return np.zeros(size, np.uint8)
         case Poison.RANDOM:
             words = np.random.Philox(key=0x7472696275).random_raw(-(-size // 8))
-            return words.view(np.uint8)[:size].copy()
+            found = words.view(np.uint8)[:size].copy()
+            # No byte is the other poison's: an element cannot equal both by chance.
+            found[found == A5] = NOT_A5
+            return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,14 @@
 
 Imported by: table, packers.  Imports: templates.quantized.
 
-The group dequantizes x and constant weights, multiplies, and quantizes the result.  Zero points of x and of the result
+The group dequantizes x and constant weights, multiplies, adds a constant bias, and quantizes the result.  Zero points of x and of the result
 must be known numbers: they are written into the text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -48,9 +48,10 @@ _BYTES = {DType.U8: Byte.U8, DType.I8: Byte.S8}
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """rows x k times k x n.  weight_zero, scales: value ids; -1 where there is none.
+    """rows x k times k x n.  weight_zero, scales, bias: value ids; -1 where there is none.
 
-    scales: of x, of the weights, of the result (absent for float results).
+    scales: of x, of the weights, of the result (absent for float results).  bias: float numbers, or integers with
+    their scale and zero point; empty for none.
     """
 
     x: int
@@ -66,6 +67,7 @@ class Quantized:
     y_zero: int
     window: Window | None
     narrow_weights: bool
+    bias: tuple[int, ...]
 
 
 def _number(signature: Signature, value: int) -> int | None:
@@ -82,23 +84,50 @@ def _is_zero(signature: Signature, value: int) -> bool:
 
 
 def match_quantized(signature: Signature) -> Quantized | None:
-    """dequantize x, dequantize constant weights, matmul or conv, quantize; None for anything else."""
+    """dequantize x and constant weights, matmul or conv, add a constant bias, quantize; None for anything else."""
     ops = list(signature.phase.ops)
     main = [op for op in ops if op.kind in ("matmul", "conv")]
-    if len(main) != 1 or len(signature.outputs) != 1 or any(op.kind == "add" for op in ops):
+    if len(main) != 1 or len(signature.outputs) != 1:
         return None
     product = main[0]
     producer = {op.outputs[0]: op for op in ops}
     x_op, w_op = (producer.get(v) for v in product.inputs[:2])
     last = ops[-1] if ops[-1].kind == "quantize_linear" else None
-    expected = 3 + (last is not None)
-    if x_op is None or w_op is None or len(ops) != expected or len([v for v in product.inputs if v >= 0]) != 2:
+    if x_op is None or w_op is None or any(op.kind != "dequantize_linear" for op in (x_op, w_op)):
         return None
-    if any(op.kind != "dequantize_linear" for op in (x_op, w_op)):
+    used = [x_op, w_op, product]
+    result, biases = product.outputs[0], [v for v in product.inputs[2:] if v >= 0]
+    adds = [op for op in ops if op.kind == "add"]
+    if adds:
+        # A product has its bias as an addition behind it.
+        if len(adds) > 1 or biases or result not in adds[0].inputs:
+            return None
+        used.append(adds[0])
+        biases, result = [v for v in adds[0].inputs if v != result], adds[0].outputs[0]
+    bias: tuple[int, ...] = ()
+    if biases:
+        bias_op = producer.get(biases[0])
+        bias = (biases[0],) if bias_op is None else tuple(v for v in bias_op.inputs if v >= 0)
+        used += [] if bias_op is None else [bias_op]
+        if len(biases) != 1 or (bias_op is not None and bias_op.kind != "dequantize_linear"):
+            return None
+    if last is not None:
+        used.append(last)
+        if last.inputs[0] != result:
+            return None
+    if len(used) != len(ops) or any(op not in used for op in ops):
         return None
-    if last is not None and last.inputs[0] != product.outputs[0]:
-        return None
-    return _operands(signature, product, x_op, w_op, last)
+    found = _operands(signature, product, x_op, w_op, last)
+    return None if found is None or not _is_bias(signature, bias, found.n) else replace(found, bias=bias)
+
+
+def _is_bias(signature: Signature, bias: tuple[int, ...], n: int) -> bool:
+    """Whether these constants are one number a column."""
+    for position, value in enumerate(bias):
+        elements = signature.type_of(value).elements
+        if not is_constant(signature, value) or (elements != n if position == 0 else elements not in (1, n)):
+            return False
+    return not bias or signature.type_of(bias[0]).shape[-1] == n
 
 
 def _operands(signature: Signature, product: Op, x_op: Op, w_op: Op, last: Op | None) -> Quantized | None:
@@ -143,7 +172,7 @@ def _operands(signature: Signature, product: Op, x_op: Op, w_op: Op, last: Op | 
         return None
     narrow = w_type.dtype is DType.I8 and _is_zero(signature, zeros[1])
     return Quantized(
-        x, weight, zeros[1], scales, rows, k, n, _BYTES[x_type.dtype], x_zero, y_byte, y_zero, window, narrow
+        x, weight, zeros[1], scales, rows, k, n, _BYTES[x_type.dtype], x_zero, y_byte, y_zero, window, narrow, ()
     )
 
 
@@ -160,6 +189,7 @@ def _params(found: Quantized, point: QuantizedPoint, sizes: Sizes, avx512: bool)
         window=found.window,
         y_zero=found.y_zero,
         y_byte=found.y_byte or Byte.U8,
+        biased=bool(found.bias),
     )
 
 
@@ -167,7 +197,8 @@ def pack(options: Options, arrays: Sequence[Array]) -> Array:
     """Named packing ``quantized``: weights, start, scale or shift.
 
     weights, start: arrays are the weights and, with ``zero``, their zero points.  scale: scales of x, of the weights,
-    of the result if it is quantized.
+    of the result if it is quantized.  shift: the bias, its scale and zero point where it has them, and, with
+    ``over``, the scale of the result; none for zeros.
     """
     part, n = str(options["part"]), integer_option(options, "n")
     point = QuantizedPoint(
@@ -184,6 +215,8 @@ def pack(options: Options, arrays: Sequence[Array]) -> Array:
             factors = [np.asarray(a, dtype=np.float64).reshape(-1) for a in arrays]
             total = factors[0] * factors[1]
             full[:n] = total if len(factors) < 3 else total / factors[2]
+        elif arrays and "over" in options:
+            full[:n] = _shift(arrays, over=bool(integer_option(options, "over")))
         return full
     w = np.asarray(arrays[0]).astype(np.int64)
     channels_first = options["form"] == "conv"
@@ -195,6 +228,16 @@ def pack(options: Options, arrays: Sequence[Array]) -> Array:
     matrix = w.astype(np.int8) if point.dot is Dot.QUADS else w
     packed = pack_quantized(cast("Bytes", matrix), 0, None, params)  # centred values may need 9 bits
     return packed.weights if part == "weights" else packed.start
+
+
+def _shift(arrays: Sequence[Array], *, over: bool) -> Array:
+    """A real bias in units of the result."""
+    numbers = [np.asarray(a, dtype=np.float64).reshape(-1) for a in arrays]
+    scale = numbers.pop() if over else np.ones(1)
+    value = numbers[0]
+    if len(numbers) > 1:
+        value = (value - (numbers[2] if len(numbers) > 2 else 0.0)) * numbers[1]
+    return np.asarray(value / scale)
 
 
 class QuantizedProduct:
@@ -263,8 +306,10 @@ class QuantizedProduct:
         each = 1 if point.dot is Dot.QUADS else 2
         parts = [("weights", matrix, params.depth * padded * each), ("start", matrix, padded * 4)]
         parts.append(("scale", found.scales, padded * 4))
-        if params.result is Result.FLOAT32:
-            parts.append(("shift", found.scales[:1], padded * 4))
+        if params.shifts:
+            over = found.scales[2:] if found.bias else ()
+            parts.append(("shift", (*(found.bias or found.scales[:1]), *over), padded * 4))
         for part, sources, nbytes in parts:
-            options = tuple(sorted({**shared, "part": part}.items()))
+            own = {"over": len(found.scales) - 2} if part == "shift" and found.bias else {}
+            options = tuple(sorted({**shared, **own, "part": part}.items()))
             yield PackedWeight(sources, Packing("quantized", options), nbytes)

@@ -6,9 +6,9 @@ sum_k (x[k] - x_zero) * (w[k] - w_zero) is exact in every mode, so all points gi
 - QUADS: u8 x s8 dot products of four (AVX-512 VNNI); needs w_zero = 0 after the shift of u8 weights;
 - PAIRS: x and w widened to 16 bits, dot products of two (any x86; 255 * 255 * 2 < 2^31, no saturation);
 - SINGLES: int32 multiply and add, any machine.
-The int32 bias holds what zero points and the shift of signed x add (see pack_quantized).  A convolution first gathers
+The int32 start holds what zero points and the shift of signed x add (see pack_quantized); a real bias is the shift.  A convolution first gathers
 the taps of one output row into scratch, padding as x_zero, so that padding is exact too.
-Buffers: x; y; weights, start, scale (not for INT32), shift (FLOAT32); gathered.
+Buffers: x; y; weights, start, scale (not for INT32), shift (FLOAT32, and BYTES with a bias); gathered.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Byte(Enum):
 @unique
 class Result(Enum):
     INT32 = "int32"
-    BYTES = "bytes"  # clip(round(sum * scale) + zero), rounding half to even
+    BYTES = "bytes"  # clip(round(sum * scale + shift) + zero), rounding half to even
     FLOAT32 = "float32"  # sum * scale + shift, then the epilogue
 
 
@@ -86,7 +86,7 @@ class QuantizedPoint:
 class QuantizedParams:
     """rows x k times k x n.  window: of a convolution (x is an image then, k = kh*kw*cin, rows = batch images).
 
-    y_zero, y_byte: of Result.BYTES.  epilogue: of Result.FLOAT32, steps without memory only.
+    y_zero, y_byte, biased: of Result.BYTES; biased: there is a shift.  epilogue: of Result.FLOAT32, steps without memory only.
     """
 
     rows: Size
@@ -100,11 +100,17 @@ class QuantizedParams:
     window: Window | None = None
     y_zero: int = 0
     y_byte: Byte = Byte.U8
+    biased: bool = False
     epilogue: Epilogue = ()
 
     @property
     def panels(self) -> Panels:
         return Panels(self.n, self.point.lanes, self.point.nv)
+
+    @property
+    def shifts(self) -> bool:
+        """Whether a shift is added to the scaled sum."""
+        return self.result is Result.FLOAT32 or (self.result is Result.BYTES and self.biased)
 
     @property
     def depth(self) -> int:
@@ -172,7 +178,7 @@ class _Quantized:
         ]
         if params.result is not Result.INT32:
             slots.append(Slot("scale", Role.WEIGHT))
-        if params.result is Result.FLOAT32:
+        if params.shifts:
             slots.append(Slot("shift", Role.WEIGHT))
         slots.append(Slot("gathered", Role.WORKSPACE, self.element))
         self.buffers = ordered(slots)
@@ -269,7 +275,8 @@ INLINE ivec columns(const int16_t *from) { return __builtin_convertvector(*(cons
             code.line(*epilogue_lines(p.epilogue, p.n, "i", "j * LANES", 0))
         else:
             low, high = (0, 255) if p.y_byte is Byte.U8 else (-128, 127)
-            code.line("vec t = __builtin_convertvector(acc[i][j], vec) * load(scale + j * LANES);")
+            shift = " + load(shift + j * LANES)" if p.shifts else ""
+            code.line(f"vec t = __builtin_convertvector(acc[i][j], vec) * load(scale + j * LANES){shift};")
             code.line("// clipped first, rounded half to even by the addition, zero added as an integer: an odd zero")
             code.line("// added before the rounding would flip ties")
             code.line(f"t = at_most(at_least(t, {low - p.y_zero}.0f), {high - p.y_zero}.0f);")
@@ -287,7 +294,7 @@ INLINE ivec columns(const int16_t *from) { return __builtin_convertvector(*(cons
     def signature(self) -> str:
         weight = "int8_t" if self.dot is Dot.QUADS else "int16_t"
         extra = "" if self.p.result is Result.INT32 else ", const float *restrict scale"
-        extra += ", const float *restrict shift" if self.p.result is Result.FLOAT32 else ""
+        extra += ", const float *restrict shift" if self.p.shifts else ""
         return (
             f"const {self.element} *restrict x, const {weight} *restrict w, const int32_t *restrict start, "
             f"{self.y_type} *restrict y{extra}"
@@ -295,9 +302,7 @@ INLINE ivec columns(const int16_t *from) { return __builtin_convertvector(*(cons
 
     def walk(self, vectors: int, tail: int) -> None:
         code = self.code
-        extra = ("" if self.p.result is Result.INT32 else ", scale") + (
-            ", shift" if self.p.result is Result.FLOAT32 else ""
-        )
+        extra = ("" if self.p.result is Result.INT32 else ", scale") + (", shift" if self.p.shifts else "")
         with code.block(f"static void {kind_name('panel', vectors, tail)}({self.signature()}, int64_t rows)"):
             code.line("int64_t i = 0;")
             for rows in self.heights:
@@ -344,9 +349,7 @@ INLINE ivec columns(const int16_t *from) { return __builtin_convertvector(*(cons
     def kernel(self) -> None:
         p, code = self.p, self.code
         w = p.window
-        extra = ("" if p.result is Result.INT32 else ", scale + column") + (
-            ", shift + column" if p.result is Result.FLOAT32 else ""
-        )
+        extra = ("" if p.result is Result.INT32 else ", scale + column") + (", shift + column" if p.shifts else "")
         size = 1 if self.dot is Dot.QUADS else 2
         own = ceil_div(self.line * p.depth * size, 64) * 64 // size
         with code.block(ENTRY):
