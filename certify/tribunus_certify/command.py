@@ -34,9 +34,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "  tribunus certify --model M.onnx --inputs CASES/ --collect-only -q\n"
         "\n"
         "Other words go to pytest: -k SIGNATURE, -x, -q, --lf, --junitxml=FILE.\n"
-        "Exit codes: 0 admitted and image written, 1 rejected, 2 stopped (the same\n"
-        "command resumes), 3 our fault, 4 usage, 5 nothing selected, 10 and above:\n"
-        "refused, and why."
+        "Exit codes: 0 admitted and image written (or, with -k, nothing refused and no\n"
+        "image), 1 rejected, 2 stopped (the same command resumes), 3 our fault, 4 usage,\n"
+        "5 nothing selected, 10 and above: refused, and why."
     )
 
 

@@ -6,7 +6,7 @@ Imported by: session.  Imports: runner, reporting.
 from __future__ import annotations
 
 from tribunus.admission.series import OutcomeKind
-from tribunus.errors import CertificationRejected, Interrupted, Mistrusted, NothingToJudge, TribunusError
+from tribunus.errors import CertificationRejected, InternalError, Interrupted, Mistrusted, NothingToJudge, TribunusError
 from tribunus.image.folders import replace_file
 from tribunus_certify.guard import guarded
 from tribunus_certify.runner import Runner
@@ -72,9 +72,10 @@ def _answer(runner: Runner, pytest_status: int) -> int:
         return Mistrusted.exit_code
     if not runner.is_complete():
         return _incomplete(runner, pytest_status)
-    if pytest_status == PYTEST_FAILED:
-        runner.summary.append("rejected: " + _refused_case(runner))
-        return CertificationRejected.exit_code
+    refused = [receipt for receipt in runner.program_so_far if receipt.reason is not None]
+    if pytest_status == PYTEST_FAILED and not refused:
+        runner.summary.append("could not judge: a test failed by itself, not by a verdict; no image was made")
+        return InternalError.exit_code
     sealed = runner.seal()
     stem = runner.settings.output / runner.stem
     replace_file(stem.with_name(f"{runner.stem}.choices.json"), runner.choices(), 0o644)
@@ -91,10 +92,3 @@ def _incomplete(runner: Runner, pytest_status: int) -> int:
         return CertificationRejected.exit_code
     runner.summary.append("not every check ran, so no image was made")
     return pytest_status
-
-
-def _refused_case(runner: Runner) -> str:
-    for receipt in runner.program_so_far:
-        if receipt.reason is not None:
-            return f"program check, case {receipt.case!r}: {receipt.reason.text}; no image was made"
-    return "a test failed; no image was made"

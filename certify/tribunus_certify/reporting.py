@@ -141,7 +141,7 @@ def _all_demands(runner: Runner) -> list[Demand]:
 
 
 def _key(runner: Runner, item: Item) -> tuple[str, str]:
-    return runner.demand_id(item.demand), item.candidate.name
+    return runner.demand_id(item.demand), runner.candidate_id(item)
 
 
 def _signature(runner: Runner, demand: Demand) -> SignatureRow:
@@ -150,13 +150,12 @@ def _signature(runner: Runner, demand: Demand) -> SignatureRow:
     draft, uses = _place(certification.drafts, demand)
     work = work_of(signature, signature.program.scope.optimum())
     peaks = None if certification.bench.meter is None else certification.bench.meter.seen
-    timed = peaks is not None and any(
-        r.timing is not None for i in runner.items if i.demand == demand for r in i.receipts
-    )
+    timed = peaks is not None and any(r.timing is not None for i in certification.items_of(demand) for r in i.receipts)
     contest = certification.contests.get(demand)
     chosen = None
     if contest is not None:
-        chosen = next(i.candidate.name for i in certification.admitted(demand) if i.candidate.digest == contest.winner)
+        winner = next(i for i in certification.admitted(demand) if i.candidate.digest == contest.winner)
+        chosen = runner.candidate_id(winner)
     border = [signature.type_of(v) for v in (*signature.inputs, *signature.weights)]
     return SignatureRow(
         id=runner.demand_id(demand),
@@ -261,7 +260,7 @@ def _candidate(runner: Runner, item: Item, receipts: Sequence[ReceiptRow]) -> Ca
     shares = [receipt.worst_share for receipt in item.receipts if receipt.cases]
     return CandidateRow(
         signature=runner.demand_id(item.demand),
-        id=item.candidate.name,
+        id=runner.candidate_id(item),
         backend=item.backend.name,
         config=str(item.candidate.config),
         artifact="" if item.artifact is None else item.artifact.digest,
@@ -288,7 +287,7 @@ def quantiles(samples: Sequence[int]) -> tuple[int, ...]:
 def _contests(runner: Runner) -> tuple[ContestRow, ...]:
     rows: list[ContestRow] = []
     for demand, result in runner.certification.contests.items():
-        names = {i.candidate.digest: i.candidate.name for i in runner.items if i.demand == demand}
+        names = {i.candidate.digest: runner.candidate_id(i) for i in runner.certification.items_of(demand)}
         rows.append(
             ContestRow(
                 digest=result.digest,

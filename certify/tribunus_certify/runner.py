@@ -10,63 +10,27 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from tribunus.admission.policy import STANDARD
 from tribunus.admission.receipt import Check, Receipt, Verdict
 from tribunus.candidates.registry import installed_backends
-from tribunus.candidates.search import parse_effort
 from tribunus.canon import Digest, encode
 from tribunus.certification.bench import default_ledger, open_bench
-from tribunus.certification.captured_files import load_captured
-from tribunus.certification.choices import load_choices
-from tribunus.certification.pipeline import Certification, Item, JitUse, Request
+from tribunus.certification.pipeline import Certification, Item
 from tribunus.certification.program_check import ProgramReceipt
 from tribunus.certification.sealing import Sealed, assemble_region, check_program, choices_document, seal
-from tribunus.errors import EnvironmentFault, TribunusError, UsageError
-from tribunus.frontend.bindings import DimBindings, bindings_from_inputs, parse_dim_options
-from tribunus.frontend.model import inspect_model
-from tribunus.image.keys import Signer, load_private_key
-from tribunus.image.policy import ensure_development_key
+from tribunus.errors import EnvironmentFault, InputError, InternalError, LoweringError, TribunusError
+from tribunus.image.keys import Signer
 from tribunus.isolation.program_run import ProgramRun
-from tribunus.numerics.policy import ComputePolicy
 from tribunus.phaseir.layouts import Layout
 from tribunus.planning.assemble import AssembledRegion, Winner
 from tribunus.planning.schedule import Demand
-from tribunus.planning.states import parse_state_options
-from tribunus.targets.detect import host_arch
-from tribunus.targets.target import parse_target
 from tribunus_certify.adversary import HypothesisAdversary
+from tribunus_certify.asking import Settings, asked, signer_of
 
 NAME_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The options' values."""
-
-    model: Path
-    target: str
-    dims: tuple[str, ...]
-    states: tuple[str, ...]
-    inputs: Path | None
-    name: str
-    output: Path
-    compute: str
-    effort: str
-    backends: tuple[str, ...]
-    threads: int
-    jobs: int
-    jit_at_open: str
-    key: Path | None
-    choices: Path | None
-    ledger: Path | None
-    epoch: int
-    external_data: bool
-    environ: Mapping[str, str]
 
 
 class Runner:
@@ -86,6 +50,7 @@ class Runner:
         self._program: tuple[tuple[ProgramReceipt, ...], Mapping[str, ProgramRun]] | None = None
         self._ids: dict[tuple[Digest, tuple[Layout, ...]], str] = {}
         self._taken: dict[str, int] = {}
+        self._names: dict[tuple[str, str], Digest] = {}
         self._closing = contextlib.ExitStack()
         with contextlib.ExitStack() as closing:
             self.certification = self._prepare(closing)
@@ -120,7 +85,13 @@ class Runner:
 
     def item_id(self, item: Item) -> str:
         """Signature and candidate: what stands in the brackets of a test id."""
-        return f"{self.demand_id(item.demand)}/{item.candidate.name}"
+        return f"{self.demand_id(item.demand)}/{self.candidate_id(item)}"
+
+    def candidate_id(self, item: Item) -> str:
+        """Short identifier of a candidate among those of its demand, longer where two would collide."""
+        candidate = item.candidate
+        holder = self._names.setdefault((self.demand_id(item.demand), candidate.name), candidate.digest)
+        return candidate.name if holder == candidate.digest else f"{candidate.backend}-{candidate.digest[:16]}"
 
     def check(self, item: Item, check: Check) -> Receipt:
         """Run one check."""
@@ -166,8 +137,8 @@ class Runner:
         """Sign and write the image and the choices file."""
         self.program()
         if self._program is None:
-            raise UsageError("the program check was not held")
-        signer = self.signer = self._signer()
+            raise InternalError("the program check was not held")
+        signer = self.signer = self.signer or signer_of(self.settings)
         output = self.settings.output
         self._make_output()
         self.sealed = seal(
@@ -197,56 +168,29 @@ class Runner:
         name = program.parent.name if program.name == "__main__.py" else program.name
         return shlex.join([name, *sys.argv[1:]])
 
+    def require_signer(self) -> None:
+        """That the image can be signed: better known before the checks than after them."""
+        self.signer = signer_of(self.settings)
+
     def close(self) -> None:
         """End children, release the ledger, remove work folders; once."""
         self._closing.close()
 
     def _prepare(self, closing: contextlib.ExitStack) -> Certification:
         settings = self.settings
-        facts = inspect_model(settings.model, external_data=settings.external_data)
-        captured = () if settings.inputs is None else load_captured(settings.inputs, facts)
-        if settings.dims:
-            profiles: tuple[DimBindings, ...] = (parse_dim_options(settings.dims, facts),)
-        else:
-            found = [bindings_from_inputs(facts, {k: v.shape for k, v in c.inputs.items()}) for c in captured]
-            profiles = tuple(dict.fromkeys(found)) or (DimBindings(),)
-        try:
-            compute = ComputePolicy(settings.compute)
-        except ValueError:
-            raise UsageError(
-                f"compute policy {settings.compute[:40]!r}", remedy=f"{', '.join(ComputePolicy)}"
-            ) from None
-        target = parse_target(settings.target, host_arch=host_arch(), threads=settings.threads)
-        request = Request(
-            model=settings.model,
-            external_data=settings.external_data,
-            profiles=profiles,
-            target=target,
-            compute=compute,
-            effort=parse_effort(settings.effort),
-            policy=STANDARD,
-            jobs=settings.jobs,
-            jit=self._jit(),
-            states=parse_state_options(settings.states),
-            choices=None if settings.choices is None else load_choices(settings.choices),
-        )
         registry = installed_backends(settings.backends)
-        bench = open_bench(registry, target, settings.ledger or default_ledger(), self.say, HypothesisAdversary())
+        ask = asked(settings)
+        ledger = settings.ledger or default_ledger()
+        bench = open_bench(registry, ask.request.target, ledger, self.say, HypothesisAdversary())
         closing.callback(bench.close)
-        certification = Certification(request, bench, captured)
+        try:
+            certification = Certification(ask.request, bench, ask.captured)
+        except (LoweringError, InputError) as error:
+            if ask.mismatch:
+                raise InputError(f"{ask.mismatch}; {error.detail}") from error
+            raise
         closing.callback(certification.close)
         return certification
-
-    def _jit(self) -> JitUse:
-        try:
-            return JitUse(self.settings.jit_at_open)
-        except ValueError:
-            raise UsageError(f"--jit-at-open {self.settings.jit_at_open[:20]!r}", remedy=" or ".join(JitUse)) from None
-
-    def _signer(self) -> Signer:
-        if self.settings.key is not None:
-            return load_private_key(self.settings.key)
-        return ensure_development_key(self.settings.environ)
 
     def _make_output(self) -> None:
         try:
@@ -261,6 +205,3 @@ def describe(receipt: Receipt) -> str:
         return f"{receipt.check.value}: passed"
     figures = "; ".join(f"{f.what} {f.seen}, allowed {f.allowed}" for f in receipt.reason.figures)
     return f"{receipt.check.value}: {receipt.reason.text}" + (f" ({figures})" if figures else "")
-
-
-__all__ = ["Runner", "Settings", "describe"]

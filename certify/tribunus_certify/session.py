@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -18,11 +18,12 @@ from tribunus.certification.pipeline import Item
 from tribunus.certification.sealing import program_cases
 from tribunus.errors import TribunusError
 from tribunus.planning.schedule import Demand
+from tribunus_certify.asking import Settings, require_output
 from tribunus_certify.clock import ReceiptClock
 from tribunus_certify.finishing import finish
 from tribunus_certify.guard import DEBUG, guarded
 from tribunus_certify.options import OPTIONS
-from tribunus_certify.runner import Runner, Settings
+from tribunus_certify.runner import Runner
 
 RUNNER: Final = pytest.StashKey[Runner]()
 SUITES: Final = {f"test_{check.value.replace('-', '_')}": check for check in CHECKS}
@@ -48,12 +49,26 @@ def begin(config: pytest.Config) -> None:
     say = _Speaker(config.option.verbose >= 0 and not config.option.collectonly)
     say(f"preparing {settings.model.name} for {settings.target}")
     try:
-        runner = guarded(lambda: Runner(settings, say))
+        runner = guarded(lambda: _opened(settings, say, is_dry=config.option.collectonly))
     except TribunusError as error:
         stop(error)
     config.stash[RUNNER] = runner
     config.add_cleanup(runner.close)
     config.pluginmanager.register(sys.modules[__name__], "tribunus-certification")
+
+
+def _opened(settings: Settings, say: Callable[[str], None], *, is_dry: bool) -> Runner:
+    if not is_dry:
+        require_output(settings.output)
+    runner = Runner(settings, say)
+    if is_dry:
+        return runner
+    try:
+        runner.require_signer()
+    except BaseException:
+        runner.close()
+        raise
+    return runner
 
 
 def stop(error: TribunusError) -> NoReturn:
@@ -223,6 +238,15 @@ def _clone(template: pytest.Function, name: str, parameter: str, value: Item | D
     )
     _prepare_benchmark(made)
     return made
+
+
+def remember_candidates(session: pytest.Session, demand: Demand) -> None:
+    """``--lf`` repeats an unserved demand together with its candidates: alone it would have nothing to judge."""
+    last = session.config.pluginmanager.getplugin("lfplugin")
+    failed: object = getattr(last, "lastfailed", None)
+    if isinstance(failed, dict):
+        found = [test for test in session.items if (item := _item_of(test)) is not None and item.demand == demand]
+        failed.update((test.nodeid, True) for test in found)
 
 
 def pytest_report_teststatus(report: pytest.TestReport | pytest.CollectReport) -> tuple[str, str, str] | None:

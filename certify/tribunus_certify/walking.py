@@ -16,7 +16,7 @@ from tribunus.errors import EnvironmentFault, Interrupted, LedgerError, Tribunus
 from tribunus.planning.schedule import Demand
 from tribunus_certify.guard import guarded
 from tribunus_certify.runner import Runner, describe
-from tribunus_certify.session import REASON, RUNNER, VERDICT, stop
+from tribunus_certify.session import REASON, RUNNER, VERDICT, remember_candidates, stop
 
 T = TypeVar("T")
 
@@ -66,6 +66,7 @@ def require_served(demand: Demand, request: pytest.FixtureRequest) -> None:
     if not any(item.receipts or item.note for item in runner.certification.items_of(demand)):
         pytest.skip("not reached: none of its candidates was selected")
     if not runner.certification.admitted(demand):
+        remember_candidates(request.session, demand)
         pytest.fail(_why_unserved(demand, request), pytrace=False)
     _judged(runner, lambda: runner.certification.contest(demand))
 

@@ -172,6 +172,7 @@ def test_a_file_in_the_place_of_the_folder_is_reported(
 def test_an_interrupt_ends_with_two(image: Path, inputs: Path) -> None:
     script = (
         "import sys, os, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell hands it down ignored\n"
         "from tribunus.cli import main, run\n"
         "inner = run._replay\n"
         "def replay(session, repeat):\n"

@@ -111,6 +111,28 @@ def _bytes_product(b: GroupBuilder) -> tuple[int, ...]:
     return (b.op("quantize_linear", b.op("matmul", x, w), b.k(0.053), b.k(120, DType.U8), axis=-1, to="u8"),)
 
 
+def _bytes_bias(b: GroupBuilder, n: int) -> int:
+    whole = RANDOM.integers(-3000, 3000, n).astype(np.int32)
+    step = b.w(n, array=RANDOM.random(n) * 1e-3)
+    return b.op("dequantize_linear", b.w(n, dtype=DType.I32, array=whole), step, axis=0)
+
+
+def _biased_bytes_product(b: GroupBuilder) -> tuple[int, ...]:
+    x = b.op("dequantize_linear", b.x(7, 40, dtype=DType.U8), b.k(0.02), b.k(100, DType.U8), axis=-1)
+    w = b.op("dequantize_linear", b.w(40, 20, dtype=DType.I8), b.w(20, array=RANDOM.random(20) * 0.01 + 0.001), axis=1)
+    y = b.op("add", b.op("matmul", x, w), _bytes_bias(b, 20))
+    return (b.op("quantize_linear", y, b.k(0.053), b.k(120, DType.U8), axis=-1, to="u8"),)
+
+
+def _biased_bytes_convolution(b: GroupBuilder) -> tuple[int, ...]:
+    x = b.op("dequantize_linear", b.x(2, 12, 31, dtype=DType.U8), b.k(0.02), b.k(100, DType.U8), axis=-1)
+    zeros = b.w(19, dtype=DType.I8, array=np.zeros(19, np.int8))
+    scales = b.w(19, array=RANDOM.random(19) * 0.01 + 0.001)
+    w = b.op("dequantize_linear", b.w(19, 12, 3, dtype=DType.I8), scales, zeros, axis=0)
+    y = b.op("conv", x, w, _bytes_bias(b, 19), strides=(2,), pads=(1, 1), dilations=(1,), group=1)
+    return (b.op("quantize_linear", y, b.k(0.053), b.k(120, DType.U8), axis=-1, to="u8"),)
+
+
 CASES: dict[str, tuple[str, str, Make]] = {
     "product": ("gemm", "matmul+bias+gelu+add", _product),
     "symbolic rows": ("gemm", "matmul+relu", _rows),
@@ -127,6 +149,8 @@ CASES: dict[str, tuple[str, str, Make]] = {
     "lstm": ("recurrent", "lstm", _lstm),
     "gru": ("recurrent", "gru", _gru),
     "quantized": ("quantized", "qdq_matmul+quantize", _bytes_product),
+    "quantized with a bias": ("quantized", "qdq_matmul+bias+quantize", _biased_bytes_product),
+    "quantized convolution": ("quantized", "qdq_conv+bias+quantize", _biased_bytes_convolution),
 }
 
 

@@ -13,7 +13,7 @@ from tribunus_native.toolchain import Toolchain, find_toolchain
 from tests.native.groups import GroupBuilder, Workshop
 from tribunus.numerics.dtypes import DType
 from tribunus.phaseir.attributes import F32
-from tribunus.phaseir.dims import Sym, Symbol
+from tribunus.phaseir.dims import Dim, Sym, Symbol
 from tribunus.phaseir.ops import OPS
 from tribunus.targets.detect import host_arch
 from tribunus.targets.target import Target
@@ -134,9 +134,15 @@ def _pad(mode: str) -> Make:
     return lambda b: (b.op("pad", b.x(2, 6, 9), mode=mode, before=(0, 2, -1), after=(0, 1, 3)),)
 
 
+def _far_pad(mode: str) -> Make:
+    """Borders wider than what they repeat, and of a symbolic axis."""
+    return lambda b: (b.op("pad", b.x(D0, 3, 4), mode=mode, before=(1, 7, 2), after=(0, 5, 0)),)
+
+
 CASES["pad"] = _pad("constant")
 for _mode in ("edge", "reflect", "wrap"):
     CASES[f"pad-{_mode}"] = _pad(_mode)
+    CASES[f"pad-{_mode}-far"] = _far_pad(_mode)
 CASES["pad-value"] = lambda b: (
     b.op("pad", b.x(2, 6, 9), b.k(2.5), mode="constant", before=(1, 2, 0), after=(0, 1, 3)),
 )
@@ -189,6 +195,28 @@ def _arg(kind: str, last: int) -> Make:
 
 
 CASES |= {"arg_max": _arg("arg_max", 0), "arg_max-last": _arg("arg_max", 1), "arg_min": _arg("arg_min", 0)}
+
+
+def _special_arg(kind: str, dtype: DType, axis: int, last: int) -> Make:
+    """Ties, zeros of both signs, infinities and NaN, on more elements than a vector has."""
+
+    def make(b: GroupBuilder) -> tuple[int, ...]:
+        x = RANDOM.integers(-2, 3, (3, 37, 21)).astype(np.float64)
+        x = np.where(x == 0, np.where(RANDOM.random(x.shape) < 0.5, 0.0, -0.0), x)
+        x[0, :, ::4], x[:, ::9, 2] = np.inf, -np.inf
+        x[1, 5::11, 3], x[2, 36, :] = np.nan, np.nan
+        given = x if dtype.is_float else np.nan_to_num(x, nan=1, posinf=7, neginf=0 if "u" in dtype else -7)
+        stored = np.abs(given) if "u" in dtype else given
+        return (b.op(kind, b.x(3, 37, 21, dtype=dtype, array=stored), axis=axis, keepdims=0, select_last=last),)
+
+    return make
+
+
+for _dtype in (DType.F32, DType.F64, DType.F16, DType.I64, DType.U64, DType.U8):
+    for _axis in (1, 2):
+        for _kind in ("arg_max", "arg_min"):
+            _last = int(_axis == 2) ^ int(_kind == "arg_min")
+            CASES[f"{_kind}-{_dtype}-{_axis}"] = _special_arg(_kind, _dtype, _axis, _last)
 CASES["cumsum"] = lambda b: (b.op("cumsum", b.x(4, 9, 5), axis=1, exclusive=0, reverse=0),)
 CASES["cumsum-back"] = lambda b: (b.op("cumsum", b.x(4, 9, 5), axis=1, exclusive=1, reverse=1),)
 CASES["top_k"] = lambda b: b.results("top_k", b.x(4, 29, 5), axis=1, k=(4,), largest=1, sorted=1)
@@ -225,6 +253,22 @@ for _name, _left, _right in (
     CASES[_name] = _matmul(_left, _right)
 CASES["matmul-symbolic"] = lambda b: (b.op("matmul", b.x(D0, 40), b.x(40, D0)),)
 CASES["matmul-f64"] = lambda b: (b.op("matmul", b.x(5, 40, dtype=DType.F64), b.x(40, 9, dtype=DType.F64)),)
+
+
+def _integer_product(x: tuple[Dim, ...], y: tuple[Dim, ...]) -> Make:
+    """Both operands computed."""
+
+    def make(b: GroupBuilder) -> tuple[int, ...]:
+        left, right = b.x(*x, dtype=DType.U8), b.x(*y, dtype=DType.I8)
+        return (b.op("matmul_integer", left, right, b.k(131, DType.U8), b.k(-7, DType.I8)),)
+
+    return make
+
+
+CASES["matmul_integer-batched"] = _integer_product((2, 3, 9, 7), (2, 3, 7, 70))
+CASES["matmul_integer-shared"] = _integer_product((3, 5, 8), (8, 35))
+CASES["matmul_integer-symbolic"] = _integer_product((2, 5, D0), (2, D0, 33))
+CASES["matmul_integer-column"] = _integer_product((6, D0), (D0,))
 
 
 @case("matmul_integer")

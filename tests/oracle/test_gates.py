@@ -11,7 +11,7 @@ from tests.oracle.nodes import Array, attributes
 from tribunus.numerics.dtypes import DType
 from tribunus.numerics.policy import ComputePolicy
 from tribunus.oracle.families import VectorFamily
-from tribunus.oracle.gates import Case, null_candidates, perturbed, trust_suite
+from tribunus.oracle.gates import Case, null_candidates, perturbed, trust_alone, trust_suite
 from tribunus.oracle.running import golden_with_budget
 from tribunus.oracle.vectors import Descriptor, materialise, vector_set
 from tribunus.oracle.verdict import is_refused
@@ -108,3 +108,23 @@ def test_quick_refusal_agrees_with_the_whole_verdict_on_large_outputs() -> None:
 
 def test_attributes_are_read_from_binary32() -> None:
     assert attributes(alpha=0.1).f32("alpha") == float(np.float32(0.1))
+
+
+def test_an_element_at_the_largest_number_is_put_off_towards_zero() -> None:
+    """Away from it lies infinity, which the verdict takes for the number that would come next."""
+    program, constants = single("neg", ((4, 8),))
+    largest = float(np.finfo(np.float32).max)
+    masks: dict[int, Array] = {0: np.where(np.arange(32).reshape(4, 8) % 3 == 0, 0.0, largest).astype(np.float32)}
+    case = case_of(program, constants, masks, VectorFamily.CAPTURED)
+    answer = null_candidates(case.goldens[0], case.inputs, None)["one element off"]
+    assert np.all(np.isfinite(answer))
+    assert is_refused(answer, case.goldens[0])
+
+
+def test_a_case_alone_counts_by_what_it_refuses() -> None:
+    program, constants = single("matmul", ((12, 12), (12, 12)))
+    cases = cases_of(program, constants)
+    assert trust_alone(cases[3]).counted
+    negative: dict[int, Array] = {0: np.full((8, 8), -1.0, np.float32)}
+    program, constants = single("relu", ((8, 8),))
+    assert not trust_alone(case_of(program, constants, negative, VectorFamily.CAPTURED)).counted

@@ -13,7 +13,7 @@ from tribunus.numerics.policy import ComputePolicy
 from tribunus.oracle.families import VectorFamily
 from tribunus.oracle.running import OutputGolden, coarse_up, golden_with_budget
 from tribunus.oracle.value import Exactness
-from tribunus.oracle.verdict import Failure, OutputVerdict, judge_output
+from tribunus.oracle.verdict import Failure, OutputVerdict, is_refused, judge_output
 from tribunus.phaseir.program import Constants, ProgramBuilder
 from tribunus.phaseir.types import TensorType
 
@@ -268,3 +268,26 @@ def test_cancelling_elements_get_room_and_the_others_do_not() -> None:
     allowed = golden.allowed
     assert allowed[0] > 1.0
     assert allowed[1] < 1e-5
+
+
+def test_values_weighed_by_subnormal_shares_may_be_off_by_their_underflow() -> None:
+    """Every share that is not the largest is subnormal, and only those have values: nothing else can be exact."""
+    from tests.oracle.mutants.structured import attention, attention_program
+
+    program, constants = attention_program()
+    q, k, v, mask = program.only_phase.inputs
+    shapes = {i: program.values[i].type.numbers() for i in program.only_phase.inputs}
+    inputs = {i: np.zeros(shape, np.float32) for i, shape in shapes.items()}
+    inputs[mask][...] = -101.0
+    inputs[mask][..., 0] = 0.0
+    inputs[v][...] = np.arange(inputs[v].size, dtype=np.float32).reshape(shapes[v]) % 31
+    inputs[v][..., 0, :] = 0.0
+    golden = golden_with_budget(program, inputs, constants, FP32, "attention", VectorFamily.RAND)[0]
+    assert 0.0 < float(np.max(golden.value)) < 1e-40
+    # One rounding of a share to the grid of subnormals, as every kernel that stores it makes.
+    shares = np.float32(np.exp(-101.0))
+    honest = (np.float64(shares) * inputs[v].astype(np.float64).sum(-2, keepdims=True)).astype(np.float32)
+    honest = np.broadcast_to(honest, golden.presented.shape)
+    assert not is_refused(np.ascontiguousarray(honest), golden)
+    assert is_refused(np.zeros_like(golden.presented), golden)
+    assert not is_refused(attention(inputs[q], inputs[k], inputs[v], inputs[mask]), golden)

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 from tribunus.canon import Digest
 from tribunus.oracle.golden import evaluate
+from tribunus.oracle.ops.call import Call
 from tribunus.passes.groups import Use
 from tribunus.phaseir import dims
-from tribunus.phaseir.program import Array, Constants, Program
+from tribunus.phaseir.program import Array, Constants, Op, Program
 
 USES_A_SIGNATURE = 2
 ELEMENT_LIMIT = 40_000_000
-"""Intermediates of a run are kept only up to this many elements in all (float64: 320 MB)."""
+"""Intermediates of a run are kept only up to this many elements in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +69,38 @@ def capture_operands(
     total = sum(dims.evaluate(v.type.elements, bindings) for v in program.values)
     if total > ELEMENT_LIMIT:
         return {}
-    values = evaluate(program, program_inputs(program, case), constants, bindings=bindings)
     by_signature: dict[Digest, list[Use]] = {}
     for use, digest in uses:
         by_signature.setdefault(digest, []).append(use)
-    found: dict[Digest, list[dict[int, Array]]] = {}
-    for digest, members in by_signature.items():
-        chosen = [members[0]] if len(members) == 1 else [members[0], members[-1]]
-        found[digest] = [_operands(program, constants, use, values) for use in chosen[:USES_A_SIGNATURE]]
-    return found
+    chosen = {
+        digest: (members if len(members) == 1 else [members[0], members[-1]])[:USES_A_SIGNATURE]
+        for digest, members in by_signature.items()
+    }
+    needed = frozenset(value for members in chosen.values() for use in members for value in use.inputs)
+    values = _rounded_values(program, constants, program_inputs(program, case), bindings, needed)
+    return {
+        digest: [_operands(program, constants, use, values) for use in members] for digest, members in chosen.items()
+    }
+
+
+def _rounded_values(
+    program: Program,
+    constants: Constants,
+    inputs: Mapping[int, Array],
+    bindings: Mapping[str, int],
+    needed: frozenset[int],
+) -> dict[int, Array]:
+    """The ``needed`` values as stored; those in float64 are let go as soon as they were read."""
+    stored: dict[int, Array] = {}
+
+    def hold(op: Op, call: Call, results: tuple[Array, ...]) -> tuple[Array, ...]:
+        for out, array in zip(op.outputs, results, strict=True):
+            if out in needed:
+                stored[out] = array.astype(program.type_of(out).dtype.numpy)
+        return results
+
+    made = frozenset(out for op in program.only_phase.ops for out in op.outputs)
+    return evaluate(program, inputs, constants, bindings=bindings, keep=needed - made, hook=hold) | stored
 
 
 def _operands(program: Program, constants: Constants, use: Use, values: Mapping[int, Array]) -> dict[int, Array]:

@@ -21,7 +21,7 @@ from tribunus.candidates.model import Signature
 from tribunus.canon import Digest, Json, digest_bytes, digest_of
 from tribunus.oracle import gates
 from tribunus.oracle.families import VectorFamily
-from tribunus.oracle.gates import CaseTrust, SuiteTrust, trust_suite
+from tribunus.oracle.gates import CaseTrust, SuiteTrust, trust_alone, trust_suite
 from tribunus.oracle.running import OutputGolden, golden_with_budget
 from tribunus.oracle.vectors import Descriptor, captured, materialise, vector_set
 from tribunus.oracle.verdict import Failure, OutputVerdict, judge
@@ -224,7 +224,11 @@ class CaseBook:
 
     def _case(self, descriptor: Descriptor) -> VectorCase:
         if descriptor not in self._made:
-            ((self._made[descriptor],), _) = self._trusted([self._bare(descriptor)])
+            bare = self._bare(descriptor)
+            digest = _digest_inputs(bare.inputs)
+            self._made[descriptor] = VectorCase(
+                self._signature, descriptor, bare.inputs, bare.goldens, trust_alone(bare), digest
+            )
         return self._made[descriptor]
 
     def _all_bare(self, descriptors: Sequence[Descriptor]) -> list[gates.Case]:

@@ -22,6 +22,8 @@ _PARTIAL_READERS: Final = frozenset(("gather", "gather_elements", "gather_nd", "
 """Ops that need only the elements of their first operand that they put out."""
 _WINDOWS: Final = frozenset(("conv", "conv_integer", "max_pool", "average_pool"))
 """Ops that slide a window: of image and kernel they need what meets."""
+_INTEGER_PRODUCTS: Final = frozenset(("matmul_integer", "conv_integer"))
+_PRODUCTS: Final = frozenset(("matmul", "conv"))
 
 WINOGRAD_SAVING: Final = 2.25
 """F(2x2, 3x3) does 16 multiplications where the direct form does 36."""
@@ -33,30 +35,37 @@ class Work:
 
     useful: operations that no honest kernel can avoid (multiply-adds count 2, taps on padding and transcendentals'
     inner steps do not count).  weighted: operations with transcendentals weighed, for budgets.  nbytes: bytes of the
-    operands that must be touched.  integer: whether the operations are 8-bit.
+    operands that must be touched.  integer: whether products are of 8-bit numbers.  products: those of ``weighted``
+    that are then done at the rate of 8-bit numbers; what is around them is not.
     """
 
     useful: float
     weighted: float
     nbytes: int
     integer: bool
+    products: float = 0.0
 
     def budget_ns(self, peaks: Peaks, slack: float) -> int:
         """``slack`` times the roofline time, plus the cost of a call; never below two microseconds."""
-        rate = peaks.int8_ops if self.integer else peaks.flops
-        seconds = max(self.weighted / rate, self.nbytes / peaks.bytes_per_second(self.nbytes))
+        computing = (self.weighted - self.products) / peaks.flops + self.products / peaks.int8_ops
+        seconds = max(computing, self.nbytes / peaks.bytes_per_second(self.nbytes))
         return max(2000, int(slack * seconds * 1e9)) + peaks.launch_ns
 
     def floor_ns(self, peaks: Peaks) -> int:
-        """No kernel can be faster: useful operations at peak, bytes at the fastest cache that holds them."""
+        """No kernel can be faster: useful operations at peak, bytes at the fastest cache.
+
+        Peaks are of reading; a core reads and writes in the same cycles, so a byte of both directions costs half.
+        """
         rate = peaks.int8_ops if self.integer else peaks.flops
-        return int(max(self.useful / rate, self.nbytes / peaks.fastest) * 1e9)
+        return int(max(self.useful / rate, self.nbytes / (2.0 * peaks.fastest)) * 1e9)
 
 
 def work_of(signature: Signature, bindings: Mapping[str, int]) -> Work:
     """Work of one call of ``signature`` with its symbols at ``bindings``."""
-    useful = weighted = 0.0
-    integer = False
+    useful = weighted = products = 0.0
+    kinds = frozenset(op.kind for op in signature.phase.ops)
+    # A product of dequantized operands may be computed on the integers themselves.
+    integer = bool(kinds & _INTEGER_PRODUCTS) or ("dequantize_linear" in kinds and bool(kinds & _PRODUCTS))
     partial: dict[int, int] = {}
     whole: set[int] = set()
     program = signature.program
@@ -66,8 +75,7 @@ def work_of(signature: Signature, bindings: Mapping[str, int]) -> Work:
         flops = float(dims.evaluate(spec_of(op.kind).flops(operands, op.attributes, results), bindings))
         weighted += flops
         useful += _useful(op, flops, operands, results, bindings, signature.policy)
-        # a product of dequantized operands may be computed on the integers themselves
-        integer = integer or op.kind in ("matmul_integer", "conv_integer", "dequantize_linear")
+        products += flops if integer and op.kind in (_PRODUCTS | _INTEGER_PRODUCTS) else 0.0
         needed = _needed(op, operands, results, bindings)
         for position, value in enumerate(op.inputs):
             if position in needed:
@@ -80,7 +88,7 @@ def work_of(signature: Signature, bindings: Mapping[str, int]) -> Work:
             size = _bytes(info.type, bindings)
             touched += size if value in whole else min(size, partial.get(value, size))
     touched += sum(_bytes(program.type_of(v), bindings) for v in signature.outputs)
-    return Work(useful, weighted, touched, integer)
+    return Work(useful, weighted, touched, integer, products)
 
 
 def _bytes(type_: TensorType, bindings: Mapping[str, int]) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -17,7 +18,7 @@ from tribunus.admission.context import Adversary
 from tribunus.admission.flat_audit import audit_artifact, features_used
 from tribunus.admission.key import Machine
 from tribunus.candidates.registry import Registry
-from tribunus.canon import digest_of
+from tribunus.canon import Json, digest_bytes, digest_of
 from tribunus.certification.peaks import PeakMeter
 from tribunus.certification.pipeline import Bench, toolchain_digest
 from tribunus.isolation.calibration import calibrate
@@ -39,11 +40,11 @@ def open_bench(
     facts = machine_facts()
     tools = tool_versions()
     serving = registry.serving(target)
-    documents = DocumentStore(ledger.parent / "documents")
-    artifacts = ArtifactStore(ledger.parent / "artifacts")
     machine_digest = digest_of(facts_to_json(facts))
     store = Ledger(ledger)
     try:
+        documents = DocumentStore(ledger.parent / "documents")
+        artifacts = ArtifactStore(ledger.parent / "artifacts")
         executor = CpuExecutor(serving.backends)
     except BaseException:
         store.close()
@@ -60,13 +61,28 @@ def open_bench(
         machine_digest=machine_digest,
         versions=(("tribunus", VERSION), ("python", platform.python_version()), *tools),
         tools=tools,
-        toolchain=toolchain_digest(serving, (("tribunus", VERSION), *tools)),
+        toolchain=toolchain_digest(serving, (("tribunus", VERSION), *tools, *backend_sources(serving))),
         audit=audit_artifact,
         used_features=features_used,
         clock_ns=time.time_ns,
         say=say,
         adversary=adversary,
     )
+
+
+def backend_sources(registry: Registry) -> tuple[tuple[str, str], ...]:
+    """(backend, digest of its source text), so that what an edited backend built before is not used again."""
+    found: list[tuple[str, str]] = []
+    for name, backend in registry.backends.items():
+        file = getattr(sys.modules.get(type(backend).__module__), "__file__", None)
+        if file is not None:
+            folder = Path(file).parent
+            texts: list[Json] = [
+                [str(path.relative_to(folder)), digest_bytes(path.read_bytes())]
+                for path in sorted(folder.rglob("*.py"))
+            ]
+            found.append((name, digest_of(texts)))
+    return tuple(found)
 
 
 def tool_versions(names: Sequence[str] = TOOLS) -> tuple[tuple[str, str], ...]:

@@ -40,7 +40,7 @@ TIMING_ALIGN: Final = 256
 
 
 def pattern(poison: Poison, size: int) -> Bytes:
-    """``size`` bytes of poison.  Two kinds differ in every byte, but for those of zeros and of the random kind."""
+    """``size`` bytes of poison."""
     match poison:
         case Poison.A5:
             return np.full(size, A5, np.uint8)

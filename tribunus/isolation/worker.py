@@ -46,7 +46,7 @@ _KEPT_BUFFERS: Final = 8
 _KEPT_WEIGHTS: Final = 4
 _LONGEST_NS: Final = 600 * 10**9
 _WATCH_NS: Final = 100 * 10**6
-_SECOND_POISON: Final = {
+SECOND_POISON: Final = {
     Poison.A5: Poison.NAN,
     Poison.NAN: Poison.A5,
     Poison.ZERO: Poison.A5,
@@ -268,7 +268,7 @@ class CpuExecutor:
         self, child: Child, buffers: RunBuffers, terms: RunTerms, suspects: Mapping[int, Mask], totals: _Totals
     ) -> tuple[tuple[int, int], ...]:
         """Elements that hold the poison under a second poison too: a result may equal one by chance, not both."""
-        second = _SECOND_POISON[terms.poison]
+        second = SECOND_POISON[terms.poison]
         buffers.poison(second)
         child.ask({"op": "go", "slot": 0, "calls": 1}, self.deadline(1))
         again = buffers.untouched(buffers.raw_outputs(), second)

@@ -64,6 +64,12 @@ class SuiteTrust:
         return sum(case.counted for case in self.cases)
 
 
+def trust_alone(case: Case) -> CaseTrust:
+    """What a case beside those of the suite would accept; whether inputs move it is the suite's question."""
+    with np.errstate(all="ignore"):
+        return _trust({name: no for name, _, no in _null_answers(case, ())}, ())
+
+
 def trust_suite(program: Program, constants: Constants, cases: Sequence[Case]) -> SuiteTrust:
     """Judge the cases of one signature before any candidate is."""
     with np.errstate(all="ignore"):
@@ -173,7 +179,8 @@ def _negated(y: Array, dtype: DType) -> Array:
 
 def _one_off(y: Array, dtype: DType) -> Array:
     """The golden with its middle element off by a thousandth of the mean magnitude, or by two units where that is more;
-    the nearest finite element stands in for a middle one that is not finite."""
+    the nearest finite element stands in for a middle one that is not finite.  Towards zero: away from the largest
+    number lies infinity, which may stand for it."""
     result = np.array(y).reshape(-1)
     middle = result.size // 2
     if dtype is DType.BOOL:
@@ -189,7 +196,7 @@ def _one_off(y: Array, dtype: DType) -> Array:
         place = int(places[np.argmin(np.abs(places - middle))])
         spacing = float(ulp(values[place], dtype))
         off = max(1e-3 * float(np.mean(np.abs(values[places]))), 2.0 * spacing)
-        result[place] = encode(np.asarray([values[place] - off]), dtype)[0]
+        result[place] = encode(np.asarray([values[place] - np.copysign(off, values[place])]), dtype)[0]
     return result.reshape(y.shape)
 
 

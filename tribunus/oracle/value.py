@@ -135,6 +135,10 @@ class RuleCall:
         error = np.asarray(units, dtype=np.float64) * self.u * magnitude
         return np.asarray(np.maximum(error, np.where(magnitude > 0, self.underflow, 0.0)), dtype=np.float64)
 
+    def lost(self, value: F64, steps: int) -> F64:
+        """What ``steps`` operations on the way to numbers that are not 0 may lose to underflow."""
+        return np.asarray(np.where(value != 0.0, steps * self.underflow, 0.0), dtype=np.float64)
+
     def rounding(self, value: F64, units: float = 1.0) -> F64:
         """``units * u * |value|``: one operation's own error.  On probes nothing where the value needs no rounding."""
         error = self.own(value, units)

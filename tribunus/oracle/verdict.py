@@ -221,9 +221,9 @@ def _justified(stored: Array, golden: OutputGolden) -> npt.NDArray[np.bool_]:
     return np.asarray(good & ~repeated).reshape(stored.shape)
 
 
-def _near_max(golden: OutputGolden, y: F64) -> npt.NDArray[np.bool_]:
+def _near_max(golden: OutputGolden, y: F64, allowed: F64) -> npt.NDArray[np.bool_]:
     threshold = FLOAT_FORMATS[golden.dtype].overflow_at
-    return np.asarray(np.isfinite(y) & (np.abs(np.abs(y) - threshold) <= golden.allowed), dtype=np.bool_)
+    return np.asarray(np.isfinite(y) & (np.abs(np.abs(y) - threshold) <= allowed), dtype=np.bool_)
 
 
 def _judge_floats(stored: Array, golden: OutputGolden) -> OutputVerdict:
@@ -231,10 +231,11 @@ def _judge_floats(stored: Array, golden: OutputGolden) -> OutputVerdict:
     c = np.atleast_1d(decode(stored, dtype)).astype(np.float64)
     y = np.atleast_1d(golden.value).astype(np.float64)
     want = np.atleast_1d(decode(golden.presented, dtype)).astype(np.float64)
-    near = np.atleast_1d(_near_max(golden, golden.value.astype(np.float64)))
+    allowed = np.atleast_1d(golden.allowed)
+    near = _near_max(golden, y, allowed)
     differs = (np.isnan(c) != np.isnan(want)) | (np.isinf(want) & ~near & (c != want))
     differs |= np.isfinite(want) & ~np.isfinite(c) & ~(near & np.isinf(c))
-    failure, ratio = _errors(stored, golden, c, y, want, near)
+    failure, ratio = _errors(stored, golden, c, y, want, near, allowed)
     ratio = np.where(differs, np.inf, ratio)
     position = tuple(int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
     worst = float(ratio[position])
@@ -243,7 +244,6 @@ def _judge_floats(stored: Array, golden: OutputGolden) -> OutputVerdict:
     elif failure is None and worst > 1.0:
         failure = Failure.BUDGET
     spacing = ulp(y, dtype)
-    allowed = np.atleast_1d(golden.allowed)
     measured = ratio[np.isfinite(ratio)]
     rms = float(np.sqrt(np.mean(measured**2))) if measured.size else 0.0
     share = float(np.mean(measured > 0.5)) if measured.size else 0.0
@@ -274,7 +274,7 @@ def _judge_floats(stored: Array, golden: OutputGolden) -> OutputVerdict:
 
 
 def _errors(
-    stored: Array, golden: OutputGolden, c: F64, y: F64, want: F64, near: npt.NDArray[np.bool_]
+    stored: Array, golden: OutputGolden, c: F64, y: F64, want: F64, near: npt.NDArray[np.bool_], allowed: F64
 ) -> tuple[Failure | None, F64]:
     """error/budget of each element: for exact elements 0 where equal and infinite elsewhere."""
     exact = np.atleast_1d(golden.exact)
@@ -290,7 +290,6 @@ def _errors(
     # Near the largest number an infinity is measured as the number that would come next.
     beyond = np.copysign(2.0 * 2.0 ** np.floor(np.log2(FLOAT_FORMATS[golden.dtype].max_finite)), c)
     seen = np.where(near & np.isinf(c), beyond, c)
-    allowed = np.atleast_1d(golden.allowed)
     measured = np.abs(seen - y) / allowed
     both = np.isfinite(seen) & np.isfinite(y)
     ratio = np.where(both, measured, np.where(equal | near, 0.0, np.inf))
@@ -331,12 +330,16 @@ def _positions(whole: bool, ratio: F64) -> float:
     if not whole:
         return 0.0
     largest = 0.0
+    squares = ratio * ratio
     for axis, extent in enumerate(ratio.shape):
+        if extent < 2 * min(TILES):
+            continue
+        line = np.mean(squares, axis=tuple(a for a in range(ratio.ndim) if a != axis))
         for tile in TILES:
             if extent < 2 * tile:
                 continue
-            line = np.mean(np.moveaxis(ratio, axis, 0).reshape(extent, -1) ** 2, axis=1)
-            classes = np.array([line[r::tile].mean() for r in range(tile)])
+            residues = np.arange(extent) % tile
+            classes = np.bincount(residues, weights=line) / np.bincount(residues)
             top = int(np.argmax(classes))
             rest = float(np.delete(classes, top).mean())
             if rest > 0:

@@ -192,25 +192,46 @@ def _pad(group: Group, op: Op) -> None:
         dims.sub(dims.sub(extent, c), dims.maximum(0, dims.sub(0, a)))
         for extent, c, a in zip(source.shape, crop, after, strict=True)
     )
-    source = shifted(frame, source, crop, kept)
-    helper = frame.helper(f"pad_{mode}", _PAD_INDEX[mode])
-    with frame.loops([(a, e) for a, e in enumerate(out.shape)], "d", out.rank) as indices:
-        mapped: list[str] = []
-        for axis, index in enumerate(indices):
-            start = dims.maximum(0, before[axis])
-            if out.shape[axis] == kept[axis] and start == 0:
-                mapped.append(index)
+    start = tuple(dims.maximum(0, b) for b in before)
+    copy(frame, shifted(frame, source, crop, kept), shifted(frame, out, start, kept))
+    _mirror(frame, out.raw(), start, kept, mode)
+
+
+def _mirror(frame: Frame, out: Tensor, start: tuple[Dim, ...], kept: tuple[Dim, ...], mode: str) -> None:
+    """The borders of ``out`` from its inside, axis by axis: the axes before are whole then, those behind are not."""
+    order = sorted(range(out.rank), key=lambda a: -dims.evaluate(out.strides[a], frame.scope.optimum()))
+    for axis in range(out.rank):
+        origin = (*([0] * axis), *start[axis:])
+        part = shifted(frame, out, origin, (*out.shape[:axis], *kept[axis:]))
+        near, far = start[axis], dims.sub(dims.sub(out.shape[axis], kept[axis]), start[axis])
+        for side, count, first in (("near", near, dims.sub(0, near)), ("far", far, kept[axis])):
+            if count == 0:
                 continue
-            name = f"m{axis}"
-            frame.code.line(f"const int64_t {name} = {helper}({index} - {frame.c(start)}, {frame.c(kept[axis])});")
-            mapped.append(name)
-        frame.code.line(f"{frame.at(out, indices)} = {frame.at(source, mapped)};")
+            border = [(a, count if a == axis else part.shape[a]) for a in order]
+            with frame.loops(border, "d", out.rank) as at:
+                source = _mirrored(frame, mode, side, at[axis], near, kept[axis], count)
+                here, there = (
+                    [*at[:axis], f"({i})", *at[axis + 1 :]] for i in (f"{at[axis]} + {frame.c(first)}", source)
+                )
+                frame.code.line(f"{frame.at(part, here)} = {frame.at(part, there)};")
+
+
+def _mirrored(frame: Frame, mode: str, side: str, index: str, near: Dim, kept: Dim, count: Dim) -> str:
+    """Where element ``index`` of a border comes from, counted from the first inside."""
+    extent = frame.c(kept)
+    if mode == "edge":
+        return "0" if side == "near" else f"{extent} - 1"
+    reach = frame.scope.bounds(count)[1] + (mode == "reflect")
+    if reach <= frame.scope.bounds(kept)[0]:
+        if mode == "reflect":
+            return f"{frame.c(near)} - {index}" if side == "near" else f"{extent} - 2 - {index}"
+        return f"{extent} - {frame.c(near)} + {index}" if side == "near" else index
+    helper = frame.helper(f"pad_{mode}", _PAD_INDEX[mode])
+    place = f"{index} - {frame.c(near)}" if side == "near" else f"{extent} + {index}"
+    return f"{helper}({place}, {extent})"
 
 
 _PAD_INDEX = {
-    "edge": """
-INLINE int64_t pad_edge(int64_t i, int64_t extent) { return i < 0 ? 0 : i >= extent ? extent - 1 : i; }
-""",
     "wrap": """
 INLINE int64_t pad_wrap(int64_t i, int64_t extent) { i %= extent; return i < 0 ? i + extent : i; }
 """,

@@ -94,6 +94,25 @@ def emit_reduce(
         _Nest(frame, nodes, spread, reduction, unroll).emit_reduce()
 
 
+def reading_order(frame: Frame, nodes: Sequence[Node], out: Tensor, reduced: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Axes of ``out`` in the order in which the first full operand of a reduction holds them; None where it is that
+    of ``out``, or where vectors lie along a reduced axis anyway."""
+    leaves = [n.tensor for n in nodes if isinstance(n, Leaf)]
+    guide = next((t for t in leaves if _is_full(t)), None)
+    if guide is None or any(guide.strides[a] == 1 and guide.shape[a] != 1 for a in reduced):
+        return None
+    kept = [a for a in range(out.rank) if a not in reduced]
+    long = [a for a in kept if out.shape[a] != 1]
+    wanted = _by_stride(frame, guide, long)
+    if wanted == _by_stride(frame, out, long):
+        return None
+    return (*(a for a in range(out.rank) if a not in long), *wanted)
+
+
+def _is_full(tensor: Tensor) -> bool:
+    return all(s != 0 for s, e in zip(tensor.strides, tensor.shape, strict=True) if e != 1)
+
+
 class _Nest:
     def __init__(
         self, frame: Frame, nodes: Sequence[Node], out: Tensor, reduction: Reduction | None, unroll: int
@@ -118,9 +137,7 @@ class _Nest:
         """Kept axes in the order of the result, reduced ones in the order of the first full operand, merged."""
         tensors = (self.out, *self.leaves)
         reduced = () if self.reduction is None else self.reduction.axes
-        guide = next(
-            (t for t in self.leaves if all(s != 0 for s, e in zip(t.strides, t.shape, strict=True) if e != 1)), None
-        )
+        guide = next((t for t in self.leaves if _is_full(t)), None)
         kept = _by_stride(self.frame, self.out, [a for a in range(self.out.rank) if a not in reduced])
         folded = _by_stride(self.frame, guide or self.out, list(reduced))
         merged: list[Axis] = []

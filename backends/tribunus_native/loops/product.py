@@ -1,4 +1,4 @@
-"""Matrix products of any operands: both computed, batched, broadcast, strided, floating point or 8-bit integers.
+"""Matrix products of any operands: both computed, batched, broadcast, strided, floating point or integer.
 
 Imported by: stages.  Imports: frame, search (element access).
 
@@ -38,7 +38,8 @@ class Zero:
         return f" - {self.pointer}[{times(index, self.step)}]" if self.step != "0" else f" - *{self.pointer}"
 
 
-def _zero(group: Group, op: Op, position: int) -> Zero:
+def zero_of(group: Group, op: Op, position: int) -> Zero:
+    """Zero points that an integer product subtracts."""
     value = op.inputs[position] if position < len(op.inputs) else -1
     if value < 0:
         return Zero()
@@ -51,9 +52,7 @@ def _matmul(group: Group, op: Op) -> None:
     frame, code = group.frame, group.frame.code
     a, out = group.tensor(op.inputs[0]), group.result(op.outputs[0])
     b_type = group.type_of(op.inputs[1])
-    integer = op.kind == "matmul_integer"
-    accumulator = DType.I32 if integer else compute_dtype(a.dtype)
-    a_zero, b_zero = (_zero(group, op, 2), _zero(group, op, 3)) if integer else (Zero(), Zero())
+    accumulator = compute_dtype(a.dtype)
     vectors = 1 if accumulator is DType.F64 else 2
     columns = b_type.shape[-1] if b_type.rank > 1 else 1
     if isinstance(columns, int) and columns <= frame.lanes:
@@ -83,12 +82,12 @@ def _matmul(group: Group, op: Op) -> None:
         panels = frame.space(STORAGE[accumulator], accumulator.itemsize, size, "panels")
     shared = b is None or all(s == 0 for s, e in zip(b.strides[:-2], batch, strict=False) if e != 1)
     frame.dtypes.add(out.dtype)
-    tiles = _Tiles(frame, a, out, accumulator, vectors, a_zero)
+    tiles = _Tiles(frame, a, out, accumulator, vectors)
     if b is not None and shared:
-        _pack(frame, b, ["0"] * len(batch), panels, width, accumulator, b_zero)
+        _pack(frame, b, ["0"] * len(batch), panels, width, accumulator)
     with frame.loops(list(enumerate(batch)), "b", len(batch), split=False) as at:
         if b is not None and not shared:
-            _pack(frame, b, at, panels, width, accumulator, b_zero)
+            _pack(frame, b, at, panels, width, accumulator)
         place_a = plus(a.pointer, frame.offset(a.strides[:-2], at))
         place_out = plus(out.pointer, frame.offset(out.strides[:-2], at))
         m, n_text, k_text = frame.c(rows), frame.c(columns), frame.c(depth)
@@ -105,13 +104,12 @@ def _matmul(group: Group, op: Op) -> None:
 class _Tiles:
     """Functions tile_MR of one product."""
 
-    def __init__(self, frame: Frame, a: Tensor, out: Tensor, accumulator: DType, vectors: int, a_zero: Zero) -> None:
+    def __init__(self, frame: Frame, a: Tensor, out: Tensor, accumulator: DType, vectors: int) -> None:
         self.frame = frame
         self.a = a
         self.out = out
         self.accumulator = accumulator
         self.vectors = vectors
-        self.a_zero = a_zero
         self.prefix = frame.name("tile")
 
     def heights(self, rows: Dim) -> list[int]:
@@ -127,10 +125,7 @@ class _Tiles:
         steps = [
             frame.c(s) for s in (self.a.strides[-2], self.a.strides[-1], self.out.strides[-2], self.out.strides[-1])
         ]
-        zero = ""
-        if self.a_zero.pointer:
-            zero = f", {plus(self.a_zero.pointer, times(row, self.a_zero.step))}, {self.a_zero.step}"
-        return f"{self.prefix}_{height}({x}, panel, {y}, {depth}, count, {', '.join(steps)}{zero});"
+        return f"{self.prefix}_{height}({x}, panel, {y}, {depth}, count, {', '.join(steps)});"
 
     def text(self, height: int) -> str:
         frame, vectors, accumulator = self.frame, self.vectors, self.accumulator
@@ -139,9 +134,8 @@ class _Tiles:
         load = "load" if accumulator is DType.F32 else f"load_{kind}"
         if accumulator is not DType.F32:
             frame.dtypes.add(accumulator)
-        zero = f", const {STORAGE[self.a.dtype]} *zero, int64_t zero_step" if self.a_zero.pointer else ""
         element = value_at(frame, self.a, "x[i * x_row + k * x_step]")
-        value = f"({storage})({element})" + (" - zero[i * zero_step]" if self.a_zero.pointer else "")
+        value = f"({storage})({element})"
         splat = f"splat({value})" if accumulator is DType.F32 else f"({own})({storage})({value})"
         each, across = f"UNROLLED for (int i = 0; i < {height}; i++)", f"UNROLLED for (int v = 0; v < {vectors}; v++)"
         out = self.out.dtype.value
@@ -149,7 +143,7 @@ class _Tiles:
             (
                 f"static void {self.prefix}_{height}(const {STORAGE[self.a.dtype]} *x, const {storage} *panel, "
                 f"{STORAGE[self.out.dtype]} *y, int64_t depth, int64_t count,",
-                f"    int64_t x_row, int64_t x_step, int64_t y_row, int64_t y_step{zero}) {{",
+                "    int64_t x_row, int64_t x_step, int64_t y_row, int64_t y_step) {",
                 f"  {own} acc[{height}][{vectors}];",
                 f"  {each} {across} acc[i][v] = ({own})({storage})0;",
                 f"  for (int64_t k = 0; k < depth; k++, panel += {vectors} * LANES) {{",
@@ -173,7 +167,7 @@ class _Tiles:
         )
 
 
-def _pack(frame: Frame, b: Tensor, at: Sequence[str], panels: str, width: int, accumulator: DType, zero: Zero) -> None:
+def _pack(frame: Frame, b: Tensor, at: Sequence[str], panels: str, width: int, accumulator: DType) -> None:
     """One right operand into panels, absent columns as zeros."""
     code = frame.code
     columns, depth = frame.c(b.shape[-1]), frame.c(b.shape[-2])
@@ -187,7 +181,7 @@ def _pack(frame: Frame, b: Tensor, at: Sequence[str], panels: str, width: int, a
             element = value_at(
                 frame, b, f"from[{plus(times('k', frame.c(b.strides[-2])), times('(j + c)', frame.c(b.strides[-1])))}]"
             )
-            value = f"({storage})({element}){zero.at('(j + c)')}"
+            value = f"({storage})({element})"
             k_loop, full = f"for (int64_t k = 0; k < {depth}; k++)", f"for (int64_t c = 0; c < {width}; c++)"
             with code.block(f"if (count == {width})"):
                 order = (full, k_loop) if b.strides[-2] == 1 else (k_loop, full)
@@ -197,4 +191,4 @@ def _pack(frame: Frame, b: Tensor, at: Sequence[str], panels: str, width: int, a
                 code.line(f"for (int64_t c = count; c < {width}; c++) to[k * {width} + c] = 0;")
 
 
-EMITTERS: Mapping[str, Emitter] = {"matmul": _matmul, "matmul_integer": _matmul}
+EMITTERS: Mapping[str, Emitter] = {"matmul": _matmul}

@@ -13,14 +13,25 @@ import numpy as np
 from tribunus.numerics.dtypes import DType
 from tribunus.phaseir import dims
 from tribunus.phaseir.dims import Shape
+from tribunus.phaseir.layouts import Layout
 from tribunus.phaseir.program import Array, Op
 from tribunus.phaseir.types import TensorType
 from tribunus.plan.code import ONE_PART, WorkSplit
-from tribunus_native.loops import indexing, movement, normalize, product, recurrent, resize, search, window
+from tribunus_native.loops import (
+    indexing,
+    integer_product,
+    movement,
+    normalize,
+    product,
+    recurrent,
+    resize,
+    search,
+    window,
+)
 from tribunus_native.loops.context import Group
 from tribunus_native.loops.ctypes import COMPUTABLE
 from tribunus_native.loops.frame import Tensor
-from tribunus_native.loops.nest import Node, Reduction, emit_reduce
+from tribunus_native.loops.nest import Node, Reduction, emit_copy, emit_reduce, reading_order
 
 Emitter = Callable[[Group, Op], None]
 
@@ -31,6 +42,7 @@ EMITTERS: Mapping[str, Emitter] = MappingProxyType(
         **search.EMITTERS,
         **normalize.EMITTERS,
         **product.EMITTERS,
+        **integer_product.EMITTERS,
         **window.EMITTERS,
         **resize.EMITTERS,
         **recurrent.EMITTERS,
@@ -39,8 +51,8 @@ EMITTERS: Mapping[str, Emitter] = MappingProxyType(
 _MOVES = frozenset((*movement.EMITTERS, *indexing.MOVES))
 _FLOAT32_ONLY = frozenset((*recurrent.EMITTERS,))
 _SERIAL = frozenset(
-    (*normalize.EMITTERS, *product.EMITTERS, *recurrent.EMITTERS, *resize.EMITTERS, *indexing.SERIAL, *search.EMITTERS,
-     "pad", "reshape")
+    (*normalize.EMITTERS, *product.EMITTERS, *integer_product.EMITTERS, *recurrent.EMITTERS, *resize.EMITTERS,
+     *indexing.SERIAL, *search.EMITTERS, "pad", "reshape")
 )  # fmt: skip
 
 
@@ -75,6 +87,16 @@ def scalar(array: Array, dtype: DType) -> float | int:
 
 
 def reduce(group: Group, nodes: Sequence[Node], shape: Shape, out: Tensor, kind: str, axes: tuple[int, ...]) -> None:
-    """Fold an expression over ``axes``."""
+    """Fold an expression over ``axes``.
+
+    Where the result lies in another order than what is read, it is folded in the order of reading, which is far more
+    of both, and the result copied.
+    """
     count = dims.product([shape[a] for a in axes])
-    emit_reduce(group.frame, nodes, shape, out, Reduction(kind, axes, count), group.unroll)
+    order = reading_order(group.frame, nodes, out, axes)
+    target = out
+    if order is not None and not group.frame.parallel:
+        target = group.frame.temp(out.dtype, out.shape, Layout(order))
+    emit_reduce(group.frame, nodes, shape, target, Reduction(kind, axes, count), group.unroll)
+    if target is not out:
+        emit_copy(group.frame, target, out)

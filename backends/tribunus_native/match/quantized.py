@@ -2,8 +2,8 @@
 
 Imported by: table, packers.  Imports: templates.quantized.
 
-The group dequantizes x and constant weights, multiplies, adds a constant bias, and quantizes the result.  Zero points of x and of the result
-must be known numbers: they are written into the text.
+The group dequantizes x and constant weights, multiplies, adds a constant bias, and quantizes the result.  Zero points
+of x and of the result must be known numbers: they are written into the text.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ sum_k (x[k] - x_zero) * (w[k] - w_zero) is exact in every mode, so all points gi
 - QUADS: u8 x s8 dot products of four (AVX-512 VNNI); needs w_zero = 0 after the shift of u8 weights;
 - PAIRS: x and w widened to 16 bits, dot products of two (any x86; 255 * 255 * 2 < 2^31, no saturation);
 - SINGLES: int32 multiply and add, any machine.
-The int32 start holds what zero points and the shift of signed x add (see pack_quantized); a real bias is the shift.  A convolution first gathers
-the taps of one output row into scratch, padding as x_zero, so that padding is exact too.
+The int32 start holds what zero points and the shift of signed x add (see pack_quantized); a real bias is the shift.
+A convolution first gathers the taps of one output row into scratch, padding as x_zero, so that padding is exact too.
 Buffers: x; y; weights, start, scale (not for INT32), shift (FLOAT32, and BYTES with a bias); gathered.
 """
 
@@ -86,7 +86,8 @@ class QuantizedPoint:
 class QuantizedParams:
     """rows x k times k x n.  window: of a convolution (x is an image then, k = kh*kw*cin, rows = batch images).
 
-    y_zero, y_byte, biased: of Result.BYTES; biased: there is a shift.  epilogue: of Result.FLOAT32, steps without memory only.
+    y_zero, y_byte, biased: of Result.BYTES; biased: there is a shift.  epilogue: of Result.FLOAT32, steps without
+    memory only.
     """
 
     rows: Size

@@ -44,10 +44,10 @@ def _scaled(rule: RuleCall, y: F64, error: F64, scale: V | None, bias: V | None,
     if scale is not None:
         g = per_channel(scale.real, rank) if shaped else scale.real
         e_g = per_channel(np.asarray(scale.err), rank) if shaped else np.asarray(scale.err)
-        error = np.abs(g) * error + np.abs(y) * e_g + rule.u * np.abs(y * g)
+        error = np.abs(g) * error + np.abs(y) * e_g + rule.own(y * g)
     if bias is not None:
         error = error + (per_channel(np.asarray(bias.err), rank) if shaped else np.asarray(bias.err))
-    return (V(rule.results[0], finite(error + rule.u * np.abs(result)), Exactness.ULP),)
+    return (V(rule.results[0], finite(error + rule.own(result)), Exactness.ULP),)
 
 
 def _layer_norm(rule: RuleCall) -> tuple[V, ...]:
@@ -99,9 +99,11 @@ def _exponentials(rule: RuleCall) -> tuple[F64, F64, F64, F64]:
 
 
 def _softmax(rule: RuleCall) -> tuple[V, ...]:
-    """``A = y (e_i + e_sum + 5u)``; a masked entry is exactly 0 and stays so."""
+    """``A = y (e_i + e_sum + 5u)``, and what an exponential and its share lose where they are subnormal; a masked entry
+    is exactly 0 and stays so."""
     _, y, relative, total = _exponentials(rule)
-    return (V(rule.results[0], finite(y * (relative + total + 5.0 * rule.u)), Exactness.ULP),)
+    error = y * (relative + total + 5.0 * rule.u) + rule.lost(y, 2)
+    return (V(rule.results[0], finite(error), Exactness.ULP),)
 
 
 def _log_softmax(rule: RuleCall) -> tuple[V, ...]:

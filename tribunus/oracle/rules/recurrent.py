@@ -44,7 +44,7 @@ def _tanh(rule: RuleCall, z: F64, e: F64) -> tuple[F64, F64]:
 
 def _times(rule: RuleCall, a: tuple[F64, F64], b: tuple[F64, F64]) -> tuple[F64, F64]:
     value = a[0] * b[0]
-    return value, finite(np.abs(a[0]) * b[1]) + finite(np.abs(b[0]) * a[1]) + rule.u * np.abs(value)
+    return value, finite(np.abs(a[0]) * b[1]) + finite(np.abs(b[0]) * a[1]) + rule.u * np.abs(value) + rule.underflow
 
 
 def _plus(rule: RuleCall, a: tuple[F64, F64], b: tuple[F64, F64]) -> tuple[F64, F64]:

@@ -36,6 +36,9 @@ BOUNDARIES: Final = 64
 LARGE: Final = 1 << 22
 """Multiply-adds from which R is measured at an eighth of the boundaries: each costs a pass over the result."""
 
+PIECE: Final = 1 << 15
+"""Elements that are computed with at a time: what lies between then stays in the cache."""
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -51,9 +54,24 @@ class Terms:
         """The same with another shape."""
         return Terms(*(a.reshape(shape) for a in (self.total, self.magnitude, self.square, self.count, self.partial)))
 
+    def part(self, where: slice) -> Terms:
+        """Some of them, of one axis."""
+        return Terms(*(a[where] for a in (self.total, self.magnitude, self.square, self.count, self.partial)))
+
 
 def budget_of(terms: Terms, setting: Setting, u: float, *, products: bool, winograd: bool = False) -> F64:
     """Error that summing ``terms`` may make."""
+    size = terms.total.size
+    if size <= PIECE:
+        return _budget_of(terms, setting, u, products=products, winograd=winograd)
+    flat, error = terms.on((size,)), np.empty(size)
+    for start in range(0, size, PIECE):
+        piece = flat.part(slice(start, start + PIECE))
+        error[start : start + PIECE] = _budget_of(piece, setting, u, products=products, winograd=winograd)
+    return error.reshape(terms.total.shape)
+
+
+def _budget_of(terms: Terms, setting: Setting, u: float, *, products: bool, winograd: bool) -> F64:
     facts, n = setting.facts, terms.count
     additions = n if products else np.maximum(n - 1.0, 0.0)
     provable = additions * u * terms.magnitude * (1.0 + (facts.truncation if products else 0))
@@ -110,6 +128,20 @@ def sum_is_exact(terms: Terms, grain: float, precision: int) -> np.ndarray[tuple
     return np.asarray(terms.magnitude <= 2.0**precision * grain, dtype=np.bool_)
 
 
+def _mean_square_partial_sums(left: F64, right: F64, total: F64, step: int) -> F64:
+    """The larger of the mean squares of partial sums after every ``step`` terms, forward and backward."""
+    ahead, behind, sofar = np.zeros(total.shape), np.zeros(total.shape), np.zeros(total.shape)
+    held = np.empty(total.shape)
+    starts = range(0, left.shape[-1], step)
+    for start in starts:
+        np.matmul(left[..., start : start + step], right[..., start : start + step, :], out=held)
+        sofar += held
+        ahead += np.multiply(sofar, sofar, out=held)
+        np.subtract(total, sofar, out=held)
+        behind += np.multiply(held, held, out=held)
+    return np.asarray(np.maximum(ahead, behind) / max(1, len(starts)), dtype=np.float64)
+
+
 def block_terms(blocks: Iterator[Block], shape: tuple[int, ...], inner: int, outputs: int) -> Terms:
     """Condition sums of dot products given in blocks."""
     boundaries = BOUNDARIES if inner * outputs < LARGE else BOUNDARIES // 8
@@ -121,13 +153,11 @@ def block_terms(blocks: Iterator[Block], shape: tuple[int, ...], inner: int, out
             count = np.full(total.shape, float(left.shape[-1]))
         else:
             count = (left != 0).astype(np.float64) @ (right != 0).astype(np.float64)
-        ahead, behind, sofar = np.zeros(total.shape), np.zeros(total.shape), np.zeros(total.shape)
-        starts = range(0, left.shape[-1], step)
-        for start in starts:
-            sofar = sofar + left[..., start : start + step] @ right[..., start : start + step, :]
-            ahead += sofar * sofar
-            behind += (total - sofar) ** 2
-        partial = np.maximum(ahead, behind) / max(1, len(starts))
+        partial = np.empty(total.shape)
+        columns = max(1, PIECE // max(1, math.prod(total.shape[:-1])))
+        for first in range(0, total.shape[-1], columns):
+            part = (..., slice(first, first + columns))
+            partial[part] = _mean_square_partial_sums(left, np.ascontiguousarray(right[part]), total[part], step)
         return total, np.abs(left) @ np.abs(right), (left * left) @ (right * right), count, partial
 
     return Terms(*accumulate(blocks, shape, measure)) if outputs else Terms(*(np.zeros(shape) for _ in range(5)))
@@ -177,11 +207,11 @@ def sum_with_dot(rule: RuleCall) -> F64:
             continue
         addend = np.broadcast_to(rule.operand(1 - position).real, error.shape)
         terms, grain = None, 0.0
-        left, right, _ = operands_of(dot.call) if dot.call.kind == "conv" else (*_factors(dot), None)
-        fan_in = left.shape[-1] if dot.call.kind == "matmul" else math.prod(right.shape[1:])
+        conv_like = dot.call.kind != "matmul"
+        left, right, _ = operands_of(dot.call) if conv_like else (*_factors(dot), None)
+        fan_in = math.prod(right.shape[1:]) if conv_like else left.shape[-1]
         if rule.setting.is_probe:
             shape = dot.results[0].shape
-            conv_like = dot.call.kind == "conv"
             found = (
                 block_terms(blocks_of(dot.call), shape, fan_in, math.prod(shape))
                 if conv_like
@@ -198,7 +228,7 @@ def _factors(dot: RuleCall) -> tuple[F64, F64]:
 
 def _dot_behind(call: RuleCall | None, depth: int) -> RuleCall | None:
     """The product that ``call`` is, or that ``call`` adds something to."""
-    if call is None or call.call.kind in ("matmul", "conv"):
+    if call is None or call.call.kind in ("matmul", "conv", "conv_transpose"):
         return call
     if call.call.kind != "add" or depth == 0:
         return None
@@ -250,12 +280,14 @@ def _from_softmax(rule: RuleCall) -> RuleCall | None:
 def _attention(rule: RuleCall, softmax: RuleCall, own: F64) -> F64:
     """``sum_j p_j |v_j - o| (e_j + u (3 |s_j - m| + 9)) + 2 A_dot + 9 u |o|``.
 
-    Errors of the weights cancel where all values are alike (they add up to 0), hence ``|v_j - o|``.
+    Errors of the weights cancel where all values are alike (they add up to 0), hence ``|v_j - o|``.  A subnormal weight
+    has no relative accuracy: it may lose half the smallest number as an exponential and once more as a share.
     """
     scores, weights, values = softmax.operand(0), rule.operand(0), rule.operand(1)
     u, out = rule.u, np.asarray(rule.results[0], dtype=np.float64)
     shifted = np.abs(scores.real - scores.real.max(-1, keepdims=True))
     share = finite(weights.real * (scores.err + u * (3.0 * np.where(np.isfinite(shifted), shifted, 0.0) + 9.0)))
+    share = share + rule.lost(weights.real, 2)
     batch = out.shape[:-2]
     v = np.broadcast_to(values.real, (*batch, *values.real.shape[-2:]))
     share = np.broadcast_to(share, (*batch, *share.shape[-2:]))

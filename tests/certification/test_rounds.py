@@ -1,0 +1,80 @@
+"""What is proposed, and what is proposed next once everything was refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.certification.conftest import Certify, ToyBackend, admit, refuse
+from tribunus.admission.receipt import Check
+from tribunus.certification.pipeline import ROUNDS
+from tribunus.errors import InputError
+from tribunus.frontend.bindings import Bound
+
+
+def numbers(items: object) -> list[int]:
+    assert isinstance(items, list)
+    return [item.candidate.config.integer("n") for item in items]
+
+
+def test_a_refused_candidate_is_followed_by_the_next_best(certify: Certify) -> None:
+    certification = certify()
+    first = certification.propose()
+    refuse(first)
+    second = certification.next_round()
+    assert (numbers(first), numbers(second)) == ([0], [1])
+    assert [item.round for item in certification.items] == [1, 2]
+
+
+def test_backends_hear_what_was_refused_by_which_check_and_why(certify: Certify, backend: ToyBackend) -> None:
+    certification = certify()
+    [item] = certification.propose()
+    refuse([item], Check.LAYOUT)
+    certification.next_round()
+    [refusal] = backend.heard[-1]
+    assert (refusal.candidate, refusal.check) == (item.candidate.digest, "layout")
+    assert refusal.reason == "element beyond its budget" and refusal.figures == (("error", "3 ulp", "2 ulp"),)
+
+
+def test_rounds_are_limited(certify: Certify) -> None:
+    certification = certify()
+    fresh = certification.propose()
+    for _ in range(ROUNDS):
+        refuse(fresh)
+        fresh = certification.next_round()
+    assert not fresh and numbers(certification.items) == list(range(ROUNDS))
+
+
+def test_a_backend_that_has_nothing_else_ends_the_rounds(certify: Certify, backend: ToyBackend) -> None:
+    backend.amount = 1
+    certification = certify()
+    refuse(certification.propose())
+    assert certification.next_round() == []
+    assert len(certification.refused()) == 1
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_no_round_follows_while_a_candidate_is_unjudged_or_admitted(certify: Certify, judged: bool) -> None:
+    certification = certify(limit=2)
+    refused, other = certification.propose()
+    refuse([refused])
+    if judged:
+        admit(other)
+    assert certification.refused() == () and certification.next_round() == []
+
+
+def test_a_candidate_that_cannot_be_built_counts_as_refused(certify: Certify, backend: ToyBackend) -> None:
+    backend.unbuildable = frozenset((0,))
+    certification = certify()
+    certification.build(certification.propose())
+    assert certification.items[0].note == "the build failed: the compiler is away"
+    assert numbers(certification.next_round()) == [1]
+
+
+def test_a_case_outside_the_range_is_refused_by_name(certify: Certify) -> None:
+    with pytest.raises(InputError, match=r"case 'large' does not fit batch=1:2:5: x \[9, 4\]"):
+        certify(batch=Bound(1, 2, 5), cases={"small": 3, "large": 9})
+
+
+def test_cases_inside_the_range_are_kept(certify: Certify) -> None:
+    certification = certify(batch=Bound(1, 2, 5), cases={"low": 1, "high": 5})
+    assert [case.name for case in certification.captured] == ["low", "high"]
