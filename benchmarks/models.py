@@ -14,7 +14,6 @@ import os
 import platform
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from benchmarks.zoo.manifest import Model, read_manifest
 from tribunus.certification.bench import tool_versions
+from tribunus.errors import InputError, ProfileError
 from tribunus.targets.detect import machine_facts
 
 ENGINES = ("onnxruntime", "openvino")
@@ -73,7 +73,6 @@ def measure(model: Model, models: Path, output: Path, effort: str, *, reuse: boo
     inputs = models / "inputs" / model.name
     cases = sorted(p for p in inputs.glob("*.npz") if not p.name.endswith(".ref.npz"))
     case = cases[0].stem
-    began = time.monotonic()
     note = ""
     if not (reuse and image.exists()):
         command = [sys.executable, "-m", "pytest", "certify/", "--model", str(models / f"{model.name}.onnx"), "-q"]
@@ -82,13 +81,11 @@ def measure(model: Model, models: Path, output: Path, effort: str, *, reuse: boo
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             note = f"certification ended with {done.returncode}"
-    certify_s = time.monotonic() - began
-    share, candidates = _report(output / f"{stem}.report.json")
+    share, candidates, certify_s = _report(output / f"{stem}.report.json")
     empty = Row(model.name, case, certify_s, candidates, share, 0, 0.0, 0, (), note)
     if note or not image.exists():
         return empty
-    command = [sys.executable, "-m", "tribunus", "bench", str(image), "--against", str(models / f"{model.name}.onnx")]
-    done = subprocess.run([*command, "--inputs", str(cases[0]), "--json"], capture_output=True, text=True, check=False)
+    done, case = _bench(image, models / f"{model.name}.onnx", cases)
     if done.returncode != 0:
         told = done.stderr.strip().splitlines()[:1] or ["no message"]
         return Row(model.name, case, certify_s, candidates, share, 0, 0.0, 0, (), told[0][:120])
@@ -103,21 +100,36 @@ def measure(model: Model, models: Path, output: Path, effort: str, *, reuse: boo
     return Row(model.name, case, certify_s, candidates, share, own["cpu_p50_ns"], p99, open_ns, peers, "")
 
 
+def _bench(image: Path, model: Path, cases: Sequence[Path]) -> tuple[subprocess.CompletedProcess[str], str]:
+    """Times on the first case whose dims the image was certified for, and that case's name."""
+    done, name = None, cases[0].stem
+    for case in cases:
+        command = [sys.executable, "-m", "tribunus", "bench", str(image), "--against", str(model), "--json"]
+        done = subprocess.run([*command, "--inputs", str(case)], capture_output=True, text=True, check=False)
+        name = case.stem
+        if done.returncode != ProfileError.exit_code:
+            break
+    if done is None:
+        raise InputError(f"{model.name} has no case", remedy="fetch its inputs: python -m benchmarks.zoo inputs")
+    return done, name
+
+
 def image_stem(name: str) -> str:
     """File stem of a model's image on the CPU."""
     return "".join(c if c.isalnum() or c in "._-" else "-" for c in name.lower()) + ".cpu"
 
 
-def _report(path: Path) -> tuple[float, str]:
-    """Largest error share of the program check, and how many candidates ended how."""
+def _report(path: Path) -> tuple[float, str, float]:
+    """Largest error share of the program check, how many candidates ended how, and seconds of the certification."""
     if not path.exists():
-        return math.nan, "no report"
+        return math.nan, "no report", 0.0
     report = json.loads(path.read_text(encoding="utf-8"))
     shares = [float(row["error_share"]) for row in report["program_checks"]]
     counts: dict[str, int] = {}
     for row in report["candidates"]:
         counts[row["outcome"]] = counts.get(row["outcome"], 0) + 1
-    return max(shares, default=math.nan), ", ".join(f"{n} {outcome}" for outcome, n in sorted(counts.items()))
+    told = ", ".join(f"{n} {outcome}" for outcome, n in sorted(counts.items()))
+    return max(shares, default=math.nan), told, float(report["session"]["seconds"])
 
 
 def line(row: Row) -> str:

@@ -48,9 +48,10 @@ from tribunus_reports.model_parts import (
 )
 from tribunus_reports.policy import default_policy
 
-from tribunus.admission.receipt import SUITE, CaseRecord, Receipt
+from tribunus.admission.receipt import CaseRecord, Receipt
 from tribunus.admission.receipt import Check as CoreCheck
 from tribunus.admission.receipt import Reason as CoreReason
+from tribunus.admission.suite import suite_identity
 from tribunus.admission.timing_check import SAMPLE_NS
 from tribunus.candidates.work import work_of
 from tribunus.canon import digest_of
@@ -423,7 +424,7 @@ def _session(runner: Runner) -> SessionFacts:
         seconds=int((datetime.now(UTC) - runner.started).total_seconds()),
         effort=runner.settings.effort,
         seed=0,
-        suite=digest_of(SUITE),
+        suite=digest_of(suite_identity()),
         command=runner.command(),
         target_option=runner.settings.target,
         machine=tuple(machine),

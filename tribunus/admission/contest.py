@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tribunus.admission.context import Case
-from tribunus.admission.receipt import SUITE
+from tribunus.admission.suite import suite_identity
 from tribunus.admission.timing_check import SAMPLE_NS, clean, estimate_ns, tail_ratio
 from tribunus.candidates.model import Artifact, Candidate
 from tribunus.canon import (
@@ -115,7 +115,7 @@ def contest_from_json(value: Json) -> ContestResult:
 
 def contest_key(entries: Sequence[Entry], machine: Digest, jit: str) -> Digest:
     """What a contest depends on: who takes part, the machine, and the use of generated code."""
-    return digest_of([SUITE, machine, jit, *(entry.artifact.digest for entry in entries)])
+    return digest_of([suite_identity(), machine, jit, *(entry.artifact.digest for entry in entries)])
 
 
 def hold_contest(

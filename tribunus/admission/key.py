@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tribunus.admission.receipt import SUITE
+from tribunus.admission.suite import suite_identity
 from tribunus.candidates.model import Artifact, Candidate, Signature
 from tribunus.canon import digest_of
 from tribunus.phaseir.program import Role
@@ -84,5 +84,5 @@ def full_key(artifact: Artifact, target: Target, machine: Machine) -> Mapping[st
         "library": build.library or "none",
         "driver": machine.driver,
         "features": "complete" if not missing else "missing " + " ".join(sorted(missing)),
-        "suite": SUITE,
+        "suite": suite_identity(),
     }

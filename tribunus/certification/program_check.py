@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tribunus.admission.captured import CapturedCase, program_inputs
-from tribunus.admission.receipt import SUITE, Figure, Reason, Verdict
+from tribunus.admission.receipt import Figure, Reason, Verdict
+from tribunus.admission.suite import suite_identity
 from tribunus.canon import (
     Digest,
     Json,
@@ -91,7 +92,7 @@ def program_key(program: Program, case: CapturedCase, run: ProgramRun, policy: C
     arrays: list[Json] = []
     for group in (case.inputs, run.first, run.second, case.witness or {}):
         arrays += [[name, digest_bytes(np.ascontiguousarray(a).tobytes())] for name, a in sorted(group.items())]
-    return digest_of([SUITE, program_digest(program), policy.value, run.died, arrays])
+    return digest_of([suite_identity(), program_digest(program), policy.value, run.died, arrays])
 
 
 def receipt_from_json(value: Json) -> ProgramReceipt:
