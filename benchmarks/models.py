@@ -33,6 +33,7 @@ class Row:
 
     model: str
     case: str
+    effort: str
     certify_s: float
     candidates: str
     error_share: float
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
         rows.append(row)
         print(line(row), flush=True)
     if given.table is not None:
-        given.table.write_text(page(rows, given.effort), encoding="utf-8")
+        given.table.write_text(page(rows), encoding="utf-8")
     return int(any(row.note for row in rows))
 
 
@@ -81,14 +82,14 @@ def measure(model: Model, models: Path, output: Path, effort: str, *, reuse: boo
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             note = f"certification ended with {done.returncode}"
-    share, candidates, certify_s = _report(output / f"{stem}.report.json")
-    empty = Row(model.name, case, certify_s, candidates, share, 0, 0.0, 0, (), note)
+    share, candidates, certify_s, asked = _report(output / f"{stem}.report.json")
+    empty = Row(model.name, case, asked, certify_s, candidates, share, 0, 0.0, 0, (), note)
     if note or not image.exists():
         return empty
     done, case = _bench(image, models / f"{model.name}.onnx", cases)
     if done.returncode != 0:
         told = done.stderr.strip().splitlines()[:1] or ["no message"]
-        return Row(model.name, case, certify_s, candidates, share, 0, 0.0, 0, (), told[0][:120])
+        return Row(model.name, case, asked, certify_s, candidates, share, 0, 0.0, 0, (), told[0][:120])
     subjects = json.loads(done.stdout)["subjects"]
     own = subjects[0]
     peers = tuple(
@@ -97,7 +98,7 @@ def measure(model: Model, models: Path, output: Path, effort: str, *, reuse: boo
     )
     p99 = own["cpu_p99_ns"] / max(1, own["cpu_p50_ns"])
     open_ns = own["open_ns"] + own["first_ns"]
-    return Row(model.name, case, certify_s, candidates, share, own["cpu_p50_ns"], p99, open_ns, peers, "")
+    return Row(model.name, case, asked, certify_s, candidates, share, own["cpu_p50_ns"], p99, open_ns, peers, "")
 
 
 def _bench(image: Path, model: Path, cases: Sequence[Path]) -> tuple[subprocess.CompletedProcess[str], str]:
@@ -119,17 +120,17 @@ def image_stem(name: str) -> str:
     return "".join(c if c.isalnum() or c in "._-" else "-" for c in name.lower()) + ".cpu"
 
 
-def _report(path: Path) -> tuple[float, str, float]:
-    """Largest error share of the program check, how many candidates ended how, and seconds of the certification."""
+def _report(path: Path) -> tuple[float, str, float, str]:
+    """Largest error share of the program check, how many candidates ended how, seconds and effort."""
     if not path.exists():
-        return math.nan, "no report", 0.0
+        return math.nan, "no report", 0.0, "?"
     report = json.loads(path.read_text(encoding="utf-8"))
     shares = [float(row["error_share"]) for row in report["program_checks"]]
     counts: dict[str, int] = {}
     for row in report["candidates"]:
         counts[row["outcome"]] = counts.get(row["outcome"], 0) + 1
     told = ", ".join(f"{n} {outcome}" for outcome, n in sorted(counts.items()))
-    return max(shares, default=math.nan), told, float(report["session"]["seconds"])
+    return max(shares, default=math.nan), told, float(report["session"]["seconds"]), str(report["session"]["effort"])
 
 
 def line(row: Row) -> str:
@@ -138,27 +139,35 @@ def line(row: Row) -> str:
     return f"{row.model:28} {row.cpu_ns / 1e6:9.3f} ms  {ratios}  {row.note}"
 
 
-def page(rows: Sequence[Row], effort: str) -> str:
+def page(rows: Sequence[Row]) -> str:
     """The table with everything that makes its figures readable."""
     facts = machine_facts()
     tools = ", ".join(f"{name} {version}" for name, version in tool_versions(("numpy", "ziglang", *ENGINES)))
     head = [
-        "# Benchmarks",
+        "# Benchmarks: how fast are images beside other engines?",
         "",
-        "Replay of certified images beside onnxruntime and OpenVINO (f32 hint), in turns in one run, one thread.",
-        "Process CPU time, medians; `x` is the other engine's time over the image's, above 1 means that the image is",
-        "faster.  Baselines run with their dims fixed and initializers removed from the graph inputs.",
+        "```",
+        "  image       ──┐",
+        "  onnxruntime ──┼── the same input, in turns, one thread each ──> CPU time, medians",
+        "  OpenVINO    ──┘",
+        "```",
         "",
-        "    python -m benchmarks.zoo fetch models --group core",
-        "    python -m benchmarks.models models --table docs/benchmarks.md",
+        "```sh",
+        "python -m benchmarks.zoo fetch models --group core",
+        "python -m benchmarks.models models --table docs/benchmarks.md",
+        "```",
+        "",
+        "`x` is the other engine's time over the image's: above 1 means that the image is faster.  OpenVINO computes",
+        "in f32.  Baselines run with their dims fixed and initializers removed from the graph inputs.  A certification",
+        "that could reuse receipts shows the seconds of its last run only.",
         "",
         f"Machine: {facts.model}, {facts.processors} usable processors, {facts.kernel}.  Python",
-        f"{platform.python_version()}, {tools}.  Effort {effort}.  {datetime.now(UTC):%Y-%m-%d}.",
+        f"{platform.python_version()}, {tools}.  {datetime.now(UTC):%Y-%m-%d}.",
         f"Load average at the end: {os.getloadavg()[0]:.1f}.",
         "",
         "| model, case | replay ms | onnxruntime | OpenVINO | p99/p50 (ours, ort) | open + first ms (ours, ort) "
-        "| certify s | error / budget | candidates |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|---|",
+        "| effort | certify s | error / budget | candidates |",
+        "|---|--:|--:|--:|--:|--:|---|--:|--:|---|",
     ]
     body = []
     for row in rows:
@@ -168,7 +177,8 @@ def page(rows: Sequence[Row], effort: str) -> str:
         body.append(
             f"| {row.model}, {row.case} | {row.cpu_ns / 1e6:.3f} | {ratio['onnxruntime']} | {ratio['openvino']} "
             f"| {row.p99_share:.2f}, {ort[1]:.2f} | {row.open_ns / 1e6:.1f}, {ort[2] / 1e6:.1f} "
-            f"| {row.certify_s:.0f} | {row.error_share:.2g} | {row.candidates}{'; ' if row.note else ''}{row.note} |"
+            f"| {row.effort} | {row.certify_s:.0f} | {row.error_share:.2g} "
+            f"| {row.candidates}{'; ' if row.note else ''}{row.note} |"
         )
     best = [min(ns for _, ns, _, _ in row.peers) / row.cpu_ns for row in rows if row.peers and row.cpu_ns]
     ort_ratios = [ns / row.cpu_ns for row in rows if row.cpu_ns for name, ns, _, _ in row.peers if name == ENGINES[0]]
