@@ -59,6 +59,17 @@ def _line(b: GroupBuilder) -> tuple[int, ...]:
     return (b.op("add", y, b.w(33, 1)),)
 
 
+def _column(b: GroupBuilder) -> tuple[int, ...]:
+    window = {"strides": (2, 1), "pads": (3, 0, 2, 0), "dilations": (2, 1)}
+    y = b.op("conv", b.x(2, 8, 41, 1), b.w(66, 4, 5, 1), b.w(66), group=2, **window)
+    return (b.op("add", y, b.x(2, 66, 19, 1)),)
+
+
+def _depthwise_column(b: GroupBuilder) -> tuple[int, ...]:
+    window = {"strides": (1, 3), "pads": (1, 0, 0, 0), "dilations": (1, 1)}
+    return (b.op("relu", b.op("conv", b.x(2, 24, 31, 1), b.w(24, 1, 4, 1), group=24, **window)),)
+
+
 def _depthwise(b: GroupBuilder) -> tuple[int, ...]:
     return (b.op("add", b.op("conv", b.x(2, 24, 9, 9), b.w(24, 1, 3, 3), group=24, **PLAIN), b.x(2, 24, 9, 9)),)
 
@@ -138,6 +149,8 @@ CASES: dict[str, tuple[str, str, Make]] = {
     "symbolic rows": ("gemm", "matmul+relu", _rows),
     "convolution": ("conv", "conv+bias+scale+silu", _convolution),
     "one spatial axis": ("conv", "conv+bias", _line),
+    "image of width 1": ("conv", "conv+bias+add", _column),
+    "depthwise image of width 1": ("depthwise", "conv+relu", _depthwise_column),
     "depthwise": ("depthwise", "conv+add", _depthwise),
     "narrow": ("narrow", "conv+sigmoid", _narrow),
     "transposed": ("transposed", "conv_transpose+bias+scale+relu", _transposed),
@@ -175,6 +188,12 @@ def test_the_best_points_of_a_template_are_accepted(name: str, workshop: Worksho
     candidates = workshop.candidates(group, 2)
     assert candidates[0].config.text("template") == template
     assert workshop.refused(group, candidates) == []
+
+
+def test_tiles_lie_along_an_image_of_width_1(workshop: Workshop) -> None:
+    builder, outputs = _built(_column, "conv+bias+add")
+    group = builder.group("conv+bias+add", *outputs)
+    assert workshop.candidates(group, 1)[0].config.integer("mr") > 1
 
 
 def test_winograd_needs_its_policy(workshop: Workshop) -> None:

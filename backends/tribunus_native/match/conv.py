@@ -2,7 +2,8 @@
 
 Imported by: table.  Imports: templates.conv, templates.depthwise.
 
-One spatial axis is an image of height 1.
+One spatial axis is an image of height 1; so is an image of width 1, whose bytes are the same with its axes swapped:
+tiles lie along the width.
 """
 
 from __future__ import annotations
@@ -76,6 +77,23 @@ def window_of(op: Op, image: tuple[int, ...], kernel: tuple[int, ...]) -> Window
     )
 
 
+def lying(window: Window) -> Window:
+    """An image of width 1 under a kernel of width 1 as an image of height 1; any other window as it is.
+
+    Bytes of images and order of taps stay the same.
+    """
+    if window.width != 1 or window.kernel[1] != 1 or window.pads[1] or window.pads[3]:
+        return window
+    return Window(
+        height=1,
+        width=window.height,
+        kernel=(1, window.kernel[0]),
+        stride=(1, window.stride[0]),
+        pads=(0, window.pads[0], 0, window.pads[2]),
+        dilation=(1, window.dilation[0]),
+    )
+
+
 def image_of(signature: Signature, value: int) -> tuple[int, ...] | None:
     """Spatial extents if there are one or two and all are numbers above 0."""
     type_ = signature.type_of(value)
@@ -110,7 +128,7 @@ def match_convolution(signature: Signature) -> Convolution | None:
     if parsed is None:
         return None
     return Convolution(
-        op, x, weight, signature.type_of(x).shape[0], window_of(op, image, kernel[2:]), channels_in, kernel[0],
+        op, x, weight, signature.type_of(x).shape[0], lying(window_of(op, image, kernel[2:])), channels_in, kernel[0],
         op.attributes.integer("group"), parsed,
     )  # fmt: skip
 
