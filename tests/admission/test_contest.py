@@ -29,7 +29,7 @@ from tribunus.phaseir.program import Array
 
 def entry(name: str, share: float = 0.1, *, jit: bool = False) -> Entry:
     made = artifact(name=name, jit_at_open=jit)
-    return Entry(made.candidate, made, share)
+    return Entry(made.candidate, made, share, 1.0)
 
 
 def ranked(entries: Sequence[Entry], times: Sequence[int], spread: float = 0.0) -> tuple[list[str], int]:

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tests.oracle.given import Given
 from tests.oracle.mutants.pointwise import single
 from tests.oracle.nodes import Array, attributes
 from tribunus.numerics.dtypes import DType
 from tribunus.numerics.policy import ComputePolicy
 from tribunus.oracle.families import VectorFamily
-from tribunus.oracle.gates import Case, null_candidates, perturbed, trust_alone, trust_suite
+from tribunus.oracle.gates import null_candidates, perturbed, trust_alone, trust_suite
 from tribunus.oracle.running import golden_with_budget
 from tribunus.oracle.vectors import Descriptor, materialise, vector_set
 from tribunus.oracle.verdict import is_refused
@@ -21,12 +22,12 @@ from tribunus.phaseir.types import TensorType
 FP32 = ComputePolicy.FP32
 
 
-def case_of(program: Program, constants: Constants, inputs: Mapping[int, Array], family: VectorFamily) -> Case:
+def case_of(program: Program, constants: Constants, inputs: Mapping[int, Array], family: VectorFamily) -> Given:
     goldens = golden_with_budget(program, inputs, constants, FP32, "x", family)
-    return Case(Descriptor(family, 0, ()), inputs, goldens)
+    return Given(Descriptor(family, 0, ()), inputs, goldens)
 
 
-def cases_of(program: Program, constants: Constants) -> list[Case]:
+def cases_of(program: Program, constants: Constants) -> list[Given]:
     return [case_of(program, constants, materialise(d, program), d.family) for d in vector_set(program, FP32, "x", {})]
 
 

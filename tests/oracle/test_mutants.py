@@ -8,10 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from tests.oracle.given import Given
 from tests.oracle.mutants.catalogue import SUITES
 from tests.oracle.mutants.suite import Array, Kernel, Suite
 from tribunus.numerics.policy import POLICIES
-from tribunus.oracle.gates import Case, trust_suite
+from tribunus.oracle.gates import trust_suite
 from tribunus.oracle.running import golden_with_budget
 from tribunus.oracle.vectors import materialise, vector_set
 from tribunus.oracle.verdict import OracleVerdict, judge
@@ -21,14 +22,14 @@ NAMES = tuple(BY_NAME)
 
 
 @functools.cache
-def cases_of(name: str) -> tuple[Case, ...]:
+def cases_of(name: str) -> tuple[Given, ...]:
     suite = BY_NAME[name]
     label = suite.program.only_phase.name
     found = []
     for descriptor in vector_set(suite.program, suite.policy, label, {}):
         inputs = materialise(descriptor, suite.program)
         goldens = golden_with_budget(suite.program, inputs, suite.constants, suite.policy, label, descriptor.family)
-        found.append(Case(descriptor, inputs, goldens))
+        found.append(Given(descriptor, inputs, goldens))
     return tuple(found)
 
 
@@ -39,7 +40,7 @@ def outputs_of(suite: Suite, kernel: Kernel, inputs: Mapping[int, Array]) -> dic
     return dict(zip(suite.program.only_phase.outputs, arrays, strict=True))
 
 
-def verdicts(suite: Suite, kernel: Kernel) -> list[tuple[Case, OracleVerdict]]:
+def verdicts(suite: Suite, kernel: Kernel) -> list[tuple[Given, OracleVerdict]]:
     return [(case, judge(outputs_of(suite, kernel, case.inputs), case.goldens)) for case in cases_of(suite.name)]
 
 

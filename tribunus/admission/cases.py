@@ -14,14 +14,18 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from tribunus.admission.context import Judgement
 from tribunus.admission.receipt import CaseRecord, Figure, Reason
+from tribunus.admission.shelf import Forgetful, Keeper, Shelf, Shelved
+from tribunus.admission.suite import golden_identity
 from tribunus.candidates.model import Signature
 from tribunus.canon import Digest, Json, digest_bytes, digest_of
-from tribunus.oracle import gates
 from tribunus.oracle.families import VectorFamily
+from tribunus.oracle.frozen import Worked
 from tribunus.oracle.gates import CaseTrust, SuiteTrust, trust_alone, trust_suite
+from tribunus.oracle.golden import golden_key
 from tribunus.oracle.running import OutputGolden, golden_with_budget
 from tribunus.oracle.vectors import Descriptor, captured, materialise, vector_set
 from tribunus.oracle.verdict import Failure, OutputVerdict, judge
@@ -46,6 +50,8 @@ TILE: Final = 16
 """Floats of the widest vector register."""
 LARGE: Final = 1 << 16
 """Elements of the largest value from which goldens are worth threads."""
+HUGE: Final = 1 << 22
+"""Elements from which goldens are worked out one after another, each with all threads: memory is what is short."""
 MOST_WORKERS: Final = 4
 SHAPE_VECTORS: Final = 2
 LAYOUT_VECTORS: Final = 1
@@ -54,14 +60,26 @@ REPLAY_VECTORS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class VectorCase:
-    """One vector with its golden.  trust: what the gates said."""
+    """One vector with its golden.  trust: what the gates said.  digest: of the inputs."""
 
-    signature: Signature
-    descriptor: Descriptor
-    inputs: Mapping[int, Array]
-    goldens: tuple[OutputGolden, ...]
+    vector: Shelved
     trust: CaseTrust
     digest: Digest
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """What names the vector."""
+        return self.vector.descriptor
+
+    @property
+    def inputs(self) -> Mapping[int, Array]:
+        """Arrays by value id, as stored."""
+        return self.vector.inputs
+
+    @property
+    def goldens(self) -> tuple[OutputGolden, ...]:
+        """Of every output."""
+        return self.vector.goldens
 
     @property
     def dims(self) -> Mapping[str, int]:
@@ -80,7 +98,8 @@ class VectorCase:
 
     def judge(self, outputs: Mapping[int, Array], terms: str) -> Judgement:
         """Hold outputs against the golden."""
-        verdict = judge(outputs, self.goldens)
+        goldens = self.goldens
+        verdict = judge(outputs, goldens)
         worst = verdict.worst
         record = CaseRecord(
             vector=str(self.descriptor.family.value)
@@ -99,7 +118,7 @@ class VectorCase:
             got=repr(worst.candidate_value),
             golden=repr(worst.golden_value),
             inputs=self.digest,
-            expected=digest_of([golden.golden_digest for golden in self.goldens]),
+            expected=digest_of([golden.golden_digest for golden in goldens]),
         )
         return Judgement(record, None if verdict.accepted else self._reason(worst, terms))
 
@@ -120,11 +139,21 @@ class VectorCase:
 
 
 class CaseBook:
-    """Cases of one signature.  captured_operands: real operands by value id, at the dims they were captured at."""
+    """Cases of one signature.
 
-    def __init__(self, signature: Signature, captured_operands: Sequence[Mapping[int, Array]] = ()) -> None:
+    captured_operands: real operands by value id, at the dims they were captured at.  keeper: where goldens lie that
+    memory is too small for, and those of earlier sessions.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        captured_operands: Sequence[Mapping[int, Array]] = (),
+        keeper: Keeper | None = None,
+    ) -> None:
         self._signature = signature
         self._captured = tuple(captured_operands)
+        self._shelf = Shelf(keeper or Forgetful())
         self._made: dict[Descriptor, VectorCase] = {}
 
     def oracle_cases(self) -> Sequence[VectorCase]:
@@ -204,12 +233,12 @@ class CaseBook:
     def _prepared(self) -> tuple[tuple[VectorCase, ...], SuiteTrust]:
         signature = self._signature
         chosen = vector_set(signature.program, signature.policy, signature.label, self._optimum)
-        bare = self._all_bare(chosen)
+        vectors = [self._vector(descriptor) for descriptor in chosen]
         for number, operands in enumerate(self._captured):
             bindings = bindings_of(signature.program, operands)
             if bindings is not None:
-                bare.append(self._bare(captured(f"capture {number}", bindings), operands))
-        return self._trusted(bare)
+                vectors.append(self._vector(captured(f"capture {number}", bindings), operands))
+        return self._trusted(vectors)
 
     @cached_property
     def _shape(self) -> tuple[VectorCase, ...]:
@@ -220,28 +249,25 @@ class CaseBook:
         chosen: list[Descriptor] = []
         for point in others:
             chosen += vector_set(signature.program, signature.policy, signature.label, point)[:SHAPE_VECTORS]
-        return self._trusted(self._all_bare(chosen))[0]
+        return self._trusted([self._vector(descriptor) for descriptor in chosen])[0]
 
     def _case(self, descriptor: Descriptor) -> VectorCase:
         if descriptor not in self._made:
-            bare = self._bare(descriptor)
-            digest = _digest_inputs(bare.inputs)
-            self._made[descriptor] = VectorCase(
-                self._signature, descriptor, bare.inputs, bare.goldens, trust_alone(bare), digest
-            )
+            vector = self._vector(descriptor)
+            self._made[descriptor] = VectorCase(vector, trust_alone(vector), _digest_inputs(vector.inputs))
         return self._made[descriptor]
 
-    def _all_bare(self, descriptors: Sequence[Descriptor]) -> list[gates.Case]:
-        """Vectors with goldens; large ones beside each other, because NumPy lets other threads run meanwhile."""
-        scope = self._signature.program.scope
-        elements = max((scope.bounds(v.type.elements)[1] for v in self._signature.program.values), default=0)
-        if elements < LARGE or len(descriptors) < 2:
-            return [self._bare(descriptor) for descriptor in descriptors]
-        workers = min(MOST_WORKERS, len(os.sched_getaffinity(0)))
-        with ThreadPoolExecutor(workers) as pool:
-            return list(pool.map(self._bare, descriptors))
+    def _vector(self, descriptor: Descriptor, operands: Mapping[int, Array] | None = None) -> Shelved:
+        signature = self._signature
+        document: Json = [
+            descriptor.to_json(),
+            golden_identity(),
+            None if operands is None else _digest_inputs(operands),
+        ]
+        key = golden_key(signature.digest, dict(descriptor.bindings), document, signature.policy.value)
+        return Shelved(descriptor, key, self._shelf, lambda: self._work(descriptor, operands))
 
-    def _bare(self, descriptor: Descriptor, operands: Mapping[int, Array] | None = None) -> gates.Case:
+    def _work(self, descriptor: Descriptor, operands: Mapping[int, Array] | None) -> Worked:
         signature = self._signature
         inputs = materialise(descriptor, signature.program) if operands is None else dict(operands)
         goldens = golden_with_budget(
@@ -253,13 +279,24 @@ class CaseBook:
             descriptor.family,
             bindings=dict(descriptor.bindings),
         )
-        return gates.Case(descriptor, inputs, goldens)
+        return Worked(inputs, goldens)
 
-    def _trusted(self, bare: Sequence[gates.Case]) -> tuple[tuple[VectorCase, ...], SuiteTrust]:
-        suite = trust_suite(self._signature.program, self._signature.constants, bare)
+    def _work_ahead(self, vectors: Sequence[Shelved]) -> None:
+        """Large goldens beside each other, because NumPy lets other threads run meanwhile; each with one thread."""
+        scope = self._signature.program.scope
+        elements = max((scope.bounds(v.type.elements)[1] for v in self._signature.program.values), default=0)
+        if not LARGE <= elements <= HUGE or len(vectors) < 2:
+            return
+        workers = min(MOST_WORKERS, len(os.sched_getaffinity(0)))
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(workers) as pool:
+            list(pool.map(lambda vector: len(vector.goldens), vectors))
+
+    def _trusted(self, vectors: Sequence[Shelved]) -> tuple[tuple[VectorCase, ...], SuiteTrust]:
+        self._work_ahead(vectors)
+        suite = trust_suite(self._signature.program, self._signature.constants, vectors)
         cases = tuple(
-            VectorCase(self._signature, case.descriptor, case.inputs, case.goldens, trust, _digest_inputs(case.inputs))
-            for case, trust in zip(bare, suite.cases, strict=True)
+            VectorCase(vector, trust, _digest_inputs(vector.inputs))
+            for vector, trust in zip(vectors, suite.cases, strict=True)
         )
         return cases, suite
 

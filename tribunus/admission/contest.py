@@ -11,7 +11,7 @@ from typing import Final
 
 from tribunus.admission.context import Case
 from tribunus.admission.suite import suite_identity
-from tribunus.admission.timing_check import SAMPLE_NS, clean, estimate_ns, tail_ratio
+from tribunus.admission.timing_check import SAMPLE_NS, estimate_ns
 from tribunus.candidates.model import Artifact, Candidate
 from tribunus.canon import (
     Digest,
@@ -40,11 +40,15 @@ DEADLINE_NS: Final = 120_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A participant: its candidate, its artifact, its largest error in units of its budget."""
+    """A participant: its candidate, its artifact, its largest error in units of its budget.
+
+    tail: 99th percentile over median of its calls one by one.
+    """
 
     candidate: Candidate
     artifact: Artifact
     error_share: float
+    tail: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +185,7 @@ def rank(
         Place(
             entries[i].candidate.digest,
             int(times[i]),
-            _p99(samples[i], times[i]),
+            int(times[i] * entries[i].tail),
             entries[i].error_share,
         )
         for i in order
@@ -189,10 +193,3 @@ def rank(
     return ContestResult(
         entries[0].artifact.signature.digest, executor, places, entries[winner].candidate.digest, spread, len(tied)
     )
-
-
-def _p99(sample: TimingSamples, typical: float) -> int:
-    if len(sample.single_call_cpu) >= 100:
-        return int(typical * tail_ratio(sample.single_call_cpu))
-    ordered = sorted(clean(sample))
-    return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] if ordered else 0

@@ -60,7 +60,7 @@ def check_timing(artifact: Artifact, executor: Executor, context: CheckContext) 
     case = context.cases.timing_case()
     work = work_of(context.signature, case.dims)
     budget, floor = work.budget_ns(context.peaks, context.policy.slack), work.floor_ns(context.peaks)
-    protocol = TimingProtocol(context.policy.rounds, SAMPLE_NS, False, 50 * budget + PATIENCE_NS)
+    protocol = TimingProtocol(context.policy.rounds, SAMPLE_NS, False, 50 * budget + PATIENCE_NS, singles=1)
     attempts: list[Attempt] = []
     while not attempts or (attempts[-1].reason is not None and len(attempts) < ATTEMPTS):
         sample, zeros = _measure(artifact, executor, context, case, protocol)

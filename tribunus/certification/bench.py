@@ -25,6 +25,7 @@ from tribunus.isolation.calibration import calibrate
 from tribunus.isolation.worker import CpuExecutor
 from tribunus.ledger.artifacts import ArtifactStore
 from tribunus.ledger.documents import DocumentStore
+from tribunus.ledger.goldens import GoldenStore
 from tribunus.ledger.store import Ledger
 from tribunus.targets.detect import facts_to_json, machine_facts
 from tribunus.targets.target import Target
@@ -45,6 +46,7 @@ def open_bench(
     try:
         documents = DocumentStore(ledger.parent / "documents")
         artifacts = ArtifactStore(ledger.parent / "artifacts")
+        goldens = GoldenStore(ledger.parent / "goldens")
         executor = CpuExecutor(serving.backends)
     except BaseException:
         store.close()
@@ -55,6 +57,7 @@ def open_bench(
         ledger=store,
         artifacts=artifacts,
         documents=documents,
+        goldens=goldens,
         meter=PeakMeter(lambda: calibrate().peaks, documents, machine_digest),
         cache_bytes=facts.last_level_cache,
         machine=Machine("none", facts.model, frozenset(facts.features)),

@@ -27,7 +27,8 @@ from tribunus.admission.key import Machine, content_key, full_key
 from tribunus.admission.policy import AdmissionPolicy
 from tribunus.admission.receipt import CHECKS, SUITE, Check, Receipt, Verdict
 from tribunus.admission.series import FUNCTIONS, OutcomeKind, outcome_of
-from tribunus.admission.timing_check import IMPOSSIBLE
+from tribunus.admission.shelf import Keeper
+from tribunus.admission.timing_check import IMPOSSIBLE, tail_ratio
 from tribunus.candidates.backend import Backend, Budget, Refusal
 from tribunus.candidates.model import Artifact, Candidate, Signature
 from tribunus.candidates.registry import Registry, installed_backends
@@ -103,6 +104,7 @@ class Bench:
     ledger: Ledger
     artifacts: ArtifactStore
     documents: DocumentStore
+    goldens: Keeper
     meter: PeakMeter | None
     cache_bytes: int
     machine: Machine
@@ -149,6 +151,12 @@ class Item:
     def error_share(self) -> float:
         """The largest error that any check saw, in units of its budget."""
         return max((receipt.worst_share for receipt in self.receipts), default=0.0)
+
+    @property
+    def tail(self) -> float:
+        """99th percentile over median of its calls one by one; 1 where they were too few."""
+        timing = next((receipt.timing for receipt in self.receipts if receipt.timing is not None), None)
+        return 1.0 if timing is None else tail_ratio(timing.cpu_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +376,7 @@ class Certification:
     def _contest(self, admitted: Sequence[Item]) -> ContestResult:
         """A contest among the same artifacts on the same machine is not held again."""
         bench = self.bench
-        entries = [Entry(i.candidate, i.artifact, i.error_share) for i in admitted if i.artifact is not None]
+        entries = [Entry(i.candidate, i.artifact, i.error_share, i.tail) for i in admitted if i.artifact is not None]
         key = contest_key(entries, bench.machine_digest, self.request.jit.value)
         known = bench.documents.get("contest", key)
         if known is not None:
@@ -384,9 +392,8 @@ class Certification:
         timing = next(receipt.timing for receipt in item.receipts if receipt.check is Check.TIMING)
         if timing is None:
             raise InternalError(f"{item.candidate.name} was admitted without times")
-        samples = sorted(timing.cold_ns if self._is_cold() and timing.cold_ns else timing.warm_ns)
-        p99 = samples[min(len(samples) - 1, int(len(samples) * 0.99))]
-        place = Place(item.candidate.digest, int(statistics.median(samples)), p99, item.error_share)
+        typical = int(statistics.median(timing.cold_ns if self._is_cold() and timing.cold_ns else timing.warm_ns))
+        place = Place(item.candidate.digest, typical, int(typical * item.tail), item.error_share)
         kind = self.bench.executor.kind
         return ContestResult(item.demand.signature.digest, kind, (place,), item.candidate.digest, 0.0, 1)
 
@@ -434,7 +441,8 @@ class Certification:
         if self._cases is None or self._cases[0] != signature.digest:
             if not self._operands:
                 self._operands = self._capture()
-            self._cases = signature.digest, CaseBook(signature, self._operands.get(signature.digest, ()))
+            operands = self._operands.get(signature.digest, ())
+            self._cases = signature.digest, CaseBook(signature, operands, self.bench.goldens)
         return self._cases[1]
 
     def _demands_of(self, signature: Signature) -> Digest:

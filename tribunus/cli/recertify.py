@@ -45,6 +45,7 @@ from tribunus.isolation.calibration import calibrate
 from tribunus.isolation.executor import Executor
 from tribunus.isolation.program_run import run_program
 from tribunus.isolation.worker import CpuExecutor
+from tribunus.ledger.goldens import GoldenStore
 from tribunus.numerics.policy import ComputePolicy
 from tribunus.passes.partition import partition
 from tribunus.phaseir.program import INLINE_ELEMENTS, Array
@@ -80,6 +81,7 @@ class Auditor:
     """What the checks are given here."""
 
     executor: Executor
+    goldens: GoldenStore
     peaks: Peaks | None
     machine: Machine
     machine_digest: Digest
@@ -111,8 +113,10 @@ def _run(arguments: argparse.Namespace) -> int:
         lines = {line.kernel: line for line in decode_lines(region.admissions())}
         kernels = recorded_kernels(plan, region.kernels(), lines, programs)
         chosen = _chosen(kernels, arguments.kernel, arguments.receipt)
-        with _Executing(kernels) as executor:
-            auditor = _auditor(executor, is_timed=any(Check.TIMING in wanted for _, wanted in chosen))
+        # An auditor works out every golden anew; the folder is for what memory is too small for.
+        with _Executing(kernels) as executor, tempfile.TemporaryDirectory(prefix="tribunus-") as folder:
+            is_timed = any(Check.TIMING in wanted for _, wanted in chosen)
+            auditor = _auditor(executor, GoldenStore(Path(folder)), is_timed=is_timed)
             captured = _captured(image, programs) if arguments.model is not None else {}
             target = Target("cpu", plan.arch, plan.threads)
             done = [_recheck(recorded, wanted, auditor, target, captured) for recorded, wanted in chosen]
@@ -178,12 +182,13 @@ def _needs_backend(artifact: Artifact) -> bool:
     return bool(artifact.recipe.weights)
 
 
-def _auditor(executor: Executor, *, is_timed: bool) -> Auditor:
+def _auditor(executor: Executor, goldens: GoldenStore, *, is_timed: bool) -> Auditor:
     if is_timed:
         _say("measuring this machine's peaks")
     facts = machine_facts()
     return Auditor(
         executor=executor,
+        goldens=goldens,
         peaks=calibrate().peaks if is_timed else None,
         machine=Machine("none", facts.model, frozenset(facts.features)),
         machine_digest=digest_of(facts_to_json(facts)),
@@ -227,7 +232,7 @@ def _recheck(
         signature=artifact.signature,
         target=target,
         policy=STANDARD,
-        cases=CaseBook(artifact.signature, captured.get(artifact.signature.digest, ())),
+        cases=CaseBook(artifact.signature, captured.get(artifact.signature.digest, ()), auditor.goldens),
         layouts=layouts,
         peaks=auditor.peaks,
         incumbent=None,

@@ -117,13 +117,15 @@ class TimingProtocol:
 
     rounds: each times every artifact once, order reversed every second round.  sample_ns: shortest sample; calls are
     repeated within one to reach it.  cold: weights rotate over more memory than the last-level cache holds.
-    spot_checks: calls, drawn after the run, whose outputs are returned.
+    deadline_ns: longest wait for a sample beyond what is expected.  singles: artifacts, from the first on, whose calls
+    are also timed one by one.
     """
 
     rounds: int
     sample_ns: int
     cold: bool
     deadline_ns: int
+    singles: int = 0
 
 
 @dataclass(frozen=True, slots=True)

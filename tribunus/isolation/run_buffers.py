@@ -133,6 +133,11 @@ class RunBuffers:
         self._patterns: dict[Poison, Bytes] = {}
         self._sent: list[Array] = []
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that keeping these buffers costs at most: their own, the poisons, and what was sent."""
+        return (2 + _KEPT_POISONS) * self.memory.size
+
     def mapping(self, weights: PackedWeights) -> BufferMap:
         """What the child maps: these buffers and the weights, in the recipe's order."""
         order = [(0, i) for i in range(len(self.inputs))]

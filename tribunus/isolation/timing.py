@@ -289,7 +289,7 @@ def _timed(
     for number in range(protocol.rounds):
         for slot in slots if number % 2 == 0 else reversed(slots):
             session.round(slot)
-    for slot in slots:
+    for slot in slots[: protocol.singles]:
         session.single_calls(slot)
     return [_finished(artifact, series) for artifact, series in zip(artifacts, session.series, strict=True)]
 

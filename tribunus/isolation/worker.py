@@ -43,6 +43,7 @@ from tribunus.runtime.replayers import OWN_FORMATS
 from tribunus.targets.detect import machine_facts
 
 _KEPT_BUFFERS: Final = 8
+_KEPT_BYTES: Final = 512 << 20
 _KEPT_WEIGHTS: Final = 4
 _LONGEST_NS: Final = 600 * 10**9
 _WATCH_NS: Final = 100 * 10**6
@@ -158,8 +159,9 @@ class CpuExecutor:
         found = self._buffers.get(key)
         if found is None:
             found = self._buffers[key] = RunBuffers(artifact, dims, terms)
-            if len(self._buffers) > _KEPT_BUFFERS:
-                self._buffers.popitem(last=False)
+            total = sum(buffers.nbytes for buffers in self._buffers.values())
+            while len(self._buffers) > 1 and (len(self._buffers) > _KEPT_BUFFERS or total > _KEPT_BYTES):
+                total -= self._buffers.popitem(last=False)[1].nbytes
         self._buffers.move_to_end(key)
         return found
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -31,13 +31,23 @@ FEW: Final = 16
 """Elements up to which one case alone can hardly refuse every null answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One vector with its goldens.  inputs: by value id, as stored."""
+class Case(Protocol):
+    """One vector with its goldens, which may have to be fetched each time they are asked for."""
 
-    descriptor: Descriptor
-    inputs: Mapping[int, Array]
-    goldens: tuple[OutputGolden, ...]
+    @property
+    def descriptor(self) -> Descriptor:
+        """What names the vector."""
+        ...
+
+    @property
+    def inputs(self) -> Mapping[int, Array]:
+        """Arrays by value id, as stored."""
+        ...
+
+    @property
+    def goldens(self) -> tuple[OutputGolden, ...]:
+        """Of every output."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,7 @@ class SuiteTrust:
 def trust_alone(case: Case) -> CaseTrust:
     """What a case beside those of the suite would accept; whether inputs move it is the suite's question."""
     with np.errstate(all="ignore"):
-        return _trust({name: no for name, _, no in _null_answers(case, ())}, ())
+        return _trust({name: no for name, _, no in _null_answers(case.inputs, case.goldens, ())}, ())
 
 
 def trust_suite(program: Program, constants: Constants, cases: Sequence[Case]) -> SuiteTrust:
@@ -79,16 +89,20 @@ def trust_suite(program: Program, constants: Constants, cases: Sequence[Case]) -
 def _trust_suite(program: Program, constants: Constants, cases: Sequence[Case]) -> SuiteTrust:
     answers: list[dict[str, bool]] = []
     same: dict[str, bool] = {}
-    for index, case in enumerate(cases):
-        previous = cases[index - 1].goldens if index else ()
+    previous: Sequence[OutputGolden] = ()
+    few = True
+    for case in cases:
+        goldens = case.goldens
         refused: dict[str, bool] = {}
-        for name, equal, no in _null_answers(case, previous):
+        for name, equal, no in _null_answers(case.inputs, goldens, previous):
             refused[name] = no
             same[name] = same.get(name, True) and equal
         answers.append(refused)
+        previous = goldens
+        few = few and sum(golden.presented.size for golden in goldens) <= FEW
     dropped = tuple(sorted(name for name, always in same.items() if always))
     trusts = tuple(_trust(refused, dropped) for refused in answers)
-    if all(sum(golden.presented.size for golden in case.goldens) <= FEW for case in cases):
+    if few:
         trusts = _jointly(answers, trusts)
     return SuiteTrust(trusts, dropped, _insensitive(program, constants, cases, trusts))
 
@@ -110,15 +124,17 @@ def _jointly(answers: Sequence[Mapping[str, bool]], trusts: Sequence[CaseTrust])
     )
 
 
-def _null_answers(case: Case, previous: Sequence[OutputGolden]) -> list[tuple[str, bool, bool]]:
+def _null_answers(
+    inputs: Mapping[int, Array], goldens: Sequence[OutputGolden], previous: Sequence[OutputGolden]
+) -> list[tuple[str, bool, bool]]:
     """(name, equals golden, refused) of each null answer of each output."""
     found: list[tuple[str, bool, bool]] = []
-    for position, golden in enumerate(case.goldens):
+    for position, golden in enumerate(goldens):
         if golden.presented.size == 0:
             continue
         before = previous[position] if position < len(previous) else None
-        for name, answer in null_candidates(golden, case.inputs, before).items():
-            label = name if len(case.goldens) == 1 else f"{name} of output {position}"
+        for name, answer in null_candidates(golden, inputs, before).items():
+            label = name if len(goldens) == 1 else f"{name} of output {position}"
             no = is_refused(answer, golden)
             # The golden itself is never refused, so what is refused is not equal, but for signs of zero in moved data.
             equal = (not no or golden.exactness is Exactness.BIT) and _same_values(answer, golden)
@@ -221,19 +237,19 @@ def _live(program: Program) -> frozenset[int]:
 
 def sensitive_inputs(program: Program, constants: Constants, case: Case, candidates: set[int]) -> set[int]:
     """Which of ``candidates`` move the golden of a case beyond the budget when perturbed."""
-    bindings = dict(case.descriptor.bindings)
-    types = gather_operands(program, case.inputs, constants, bindings).types
+    bindings, inputs, goldens = dict(case.descriptor.bindings), case.inputs, case.goldens
+    types = gather_operands(program, inputs, constants, bindings).types
     found: set[int] = set()
-    for value in sorted(candidates & set(case.inputs)):
+    for value in sorted(candidates & set(inputs)):
         for other in (perturbed, opposed):
-            changed = dict(case.inputs)
-            changed[value] = other(case.inputs[value], types[value].dtype)
+            changed = dict(inputs)
+            changed[value] = other(inputs[value], types[value].dtype)
             try:
                 moved = evaluate(program, changed, constants, bindings=bindings, keep=program.only_phase.outputs)
             except InputError:
                 # An index left its range: this perturbation says nothing about the input.
                 continue
-            if any(_beyond(moved[g.id], g) for g in case.goldens):
+            if any(_beyond(moved[g.id], g) for g in goldens):
                 found.add(value)
                 break
     return found
