@@ -23,6 +23,7 @@ from tribunus.errors import (
     OnnxLimitError,
     OnnxSyntaxError,
     SchemaError,
+    ToolError,
     TribunusError,
 )
 from tribunus.frontend import import_model, inspect_model, limits, model, parse_dim_options
@@ -101,6 +102,18 @@ def test_a_killed_parser_is_a_limit_error(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: died)
     with pytest.raises(OnnxLimitError, match="signal 9"):
         inspect_model(tmp_path / "m.onnx")
+
+
+def test_without_the_onnx_package_the_message_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    save(tmp_path / "m.onnx")
+    (tmp_path / "onnx.py").write_text("raise ModuleNotFoundError(\"No module named 'onnx'\")")
+    # The parser's path begins with the folder of this package, where no onnx lies; then comes the caller's own.
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with pytest.raises(ToolError, match="No module named 'onnx'") as caught:
+        inspect_model(tmp_path / "m.onnx")
+    assert "tribunus-compute[certify]" in caught.value.remedy
 
 
 def test_the_importing_process_does_not_load_onnx() -> None:

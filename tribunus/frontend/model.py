@@ -26,6 +26,7 @@ from tribunus.errors import (
     ModelError,
     OnnxLimitError,
     OnnxSyntaxError,
+    ToolError,
     TribunusError,
     all_leaves,
 )
@@ -144,6 +145,11 @@ def _start(request: bytes, model: int, result: int, folder: int) -> int:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
         if "MemoryError" in lines[-1]:
             raise OnnxLimitError("the parser ran out of memory")
+        if lines[-1].startswith(("ModuleNotFoundError:", "ImportError:")):
+            raise ToolError(
+                f"reading ONNX needs a package that cannot be imported ({lines[-1].partition(': ')[2][:200]})",
+                remedy="pip install 'tribunus-compute[certify]'",
+            )
         raise InternalError(f"the parser failed: {lines[-1][:300]}")
     return done.returncode
 
