@@ -95,7 +95,6 @@ def context(subject: Subject, book: CaseBook) -> CheckContext:
         cases=book,
         layouts=subject.layouts,
         peaks=None,
-        incumbent=None,
         key_of=lambda a: {},
         expected_key={"candidate": made.candidate.digest},
         audit=lambda a: (),

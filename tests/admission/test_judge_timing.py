@@ -44,6 +44,7 @@ def test_an_honest_kernel_passes() -> None:
         (samples(90_000), "too slow"),
         (samples(first=20_000_000), "slow first call"),
         (samples(singles=[10_000] * 390 + [3_000_000] * 10), "unstable"),
+        (samples(singles=[10_000] * 29 + [3_000_000]), "unstable"),
     ],
 )
 def test_each_reason_has_its_samples(sample: TimingSamples, kind: str) -> None:
@@ -60,6 +61,10 @@ def test_threads_that_share_the_work_are_not_hidden_and_may_be_faster() -> None:
     assert judged(samples(process=40_000), parts=4) is None
     assert judged(samples(300)) == "impossibly fast"
     assert judged(samples(300), parts=4) is None
+
+
+def test_a_handful_of_calls_has_no_tail() -> None:
+    assert judged(samples(singles=[10_000] * 28 + [3_000_000])) is None
 
 
 def test_an_interrupt_is_no_tail() -> None:

@@ -183,7 +183,6 @@ def test_the_series_admits_a_candidate(
             cases=books(signature),
             layouts=candidate.layouts,
             peaks=peaks,
-            incumbent=None,
             key_of=key_of,
             expected_key=key_of(artifact),
             audit=audit_artifact,

@@ -160,7 +160,6 @@ class Workshop:
             cases=self.book(artifact.signature),
             layouts=artifact.candidate.layouts,
             peaks=self.peaks,
-            incumbent=None,
             key_of=self.key_of,
             expected_key=self.key_of(artifact),
             audit=audit_artifact,

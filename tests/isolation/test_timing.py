@@ -39,6 +39,13 @@ def test_every_artifact_has_a_sample_a_round(workshop: Workshop, executor: CpuEx
     assert samples[0].calls > 10 * samples[1].calls  # 35 elements against 100 000: calls are repeated to fill a sample
 
 
+def test_calls_of_a_long_kernel_are_its_samples(workshop: Workshop, executor: CpuExecutor) -> None:
+    long = add_artifact(workshop.code(HONEST), shape=(4096, 4096))
+    (samples,) = executor.time([long], {}, [operands(long)], replace(QUICK, singles=1))
+    assert samples.calls == 1
+    assert samples.single_call_cpu == samples.cpu
+
+
 @pytest.mark.parametrize("weight", [True, False])
 def test_cold_samples_rotate_over_copies(workshop: Workshop, executor: CpuExecutor, weight: bool) -> None:
     body = HONEST_WEIGHT if weight else HONEST

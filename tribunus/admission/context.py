@@ -112,10 +112,10 @@ class Adversary(Protocol):
 class CheckContext:
     """Everything a check may know.
 
-    layouts: what the layout plan wants at the border, inputs then outputs.  incumbent: the best admitted so far of the
-    same signature.  key_of: recomputes the cache key of an artifact on this machine.  expected_key: the key that the
-    certification recorded at build.  audit: static audit of code by format.  used_features: what the code uses of the
-    processor.  clock_ns: wall clock.  adversary: searches further oracle cases.
+    layouts: what the layout plan wants at the border, inputs then outputs.  key_of: recomputes the cache key of an
+    artifact on this machine.  expected_key: the key that the certification recorded at build.  audit: static audit of
+    code by format.  used_features: what the code uses of the processor.  clock_ns: wall clock.  adversary: searches
+    further oracle cases.
     """
 
     signature: Signature
@@ -124,7 +124,6 @@ class CheckContext:
     cases: CaseSource
     layouts: tuple[Layout, ...]
     peaks: Peaks | None
-    incumbent: Artifact | None
     key_of: Callable[[Artifact], Mapping[str, str]]
     expected_key: Mapping[str, str]
     audit: Callable[[Artifact], tuple[str, ...]]

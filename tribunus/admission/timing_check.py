@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tribunus.admission.conclude import Findings, conclude, ended_badly, misbehaved
-from tribunus.admission.context import Case, CheckContext
+from tribunus.admission.context import CheckContext
 from tribunus.admission.policy import AdmissionPolicy
 from tribunus.admission.receipt import Check, Figure, Reason, Receipt, Timing, Verdict
 from tribunus.candidates.model import Artifact, Signature
@@ -31,6 +31,8 @@ ATTEMPTS: Final = 3
 """What speaks against a candidate must do so in each of so many measurements: noise does not, faults do."""
 KEPT_SHARE: Final = 0.25
 """With fewer samples than this that kept the processor, wall time says nothing against a candidate."""
+FEWEST_CALLS: Final = 30
+"""Calls from which a tail is judged: the rounds of a kernel so long that a sample is one call."""
 TAIL_NS: Final = 20_000
 """A tail this much above the median is the machine's own: interrupts, migrations."""
 _SORTS: Final = frozenset(("top_k",))
@@ -49,9 +51,9 @@ class Attempt:
 def check_timing(artifact: Artifact, executor: Executor, context: CheckContext) -> Receipt:
     """Rejects times above the budget or below the physical floor, hidden work, unstable or data-dependent times.
 
-    The candidate is timed on ordinary data and on zeros, interleaved with the incumbent, warm and cold; what speaks
-    against it is measured again, and must hold each time.  Afterwards its outputs are judged again.  Raises
-    TimingUntrusted where the machine was too busy to refuse by wall time.
+    The candidate is timed on ordinary data and on zeros, interleaved, warm and cold; what speaks against it is measured
+    again, and must hold each time.  Afterwards its outputs are judged again.  Raises TimingUntrusted where the machine
+    was too busy to refuse by wall time.  Candidates are compared with each other in the contest alone.
     """
     started = context.clock_ns()
     findings = Findings()
@@ -63,7 +65,8 @@ def check_timing(artifact: Artifact, executor: Executor, context: CheckContext) 
     protocol = TimingProtocol(context.policy.rounds, SAMPLE_NS, False, 50 * budget + PATIENCE_NS, singles=1)
     attempts: list[Attempt] = []
     while not attempts or (attempts[-1].reason is not None and len(attempts) < ATTEMPTS):
-        sample, zeros = _measure(artifact, executor, context, case, protocol)
+        inputs = [case.inputs, context.cases.zeros()]
+        sample, zeros = executor.time([artifact, artifact], case.dims, inputs, protocol)
         if (bad := _ended(sample) or _ended(zeros)) is not None:
             findings.refuse(*bad)
             break
@@ -96,16 +99,6 @@ def check_timing(artifact: Artifact, executor: Executor, context: CheckContext) 
             findings.refuse(misbehaved(outcome, "the run after timing", ("late", "threads", "unwritten")))
             findings.judge(case, outcome.outputs[0], "after timing")
     return conclude(Check.TIMING, artifact, executor, context, findings, started)
-
-
-def _measure(
-    artifact: Artifact, executor: Executor, context: CheckContext, case: Case, protocol: TimingProtocol
-) -> tuple[TimingSamples, TimingSamples]:
-    """Samples on ordinary data and on zeros, interleaved with the incumbent's."""
-    rivals = [a for a in (context.incumbent,) if a is not None]
-    inputs = [case.inputs, context.cases.zeros(), *(case.inputs for _ in rivals)]
-    samples = executor.time([artifact, artifact, *rivals], case.dims, inputs, protocol)
-    return samples[0], samples[1]
 
 
 def settle(attempts: Sequence[Attempt], budget_ns: int) -> Reason | None:
@@ -248,8 +241,8 @@ def disagreement(sample: TimingSamples) -> float:
 
 
 def tail_ratio(calls: Sequence[int]) -> float:
-    """99th percentile over median; 1 for fewer than 100 calls."""
-    if len(calls) < 100:
+    """99th percentile over median, the largest of up to 100 calls; 1 for fewer than FEWEST_CALLS."""
+    if len(calls) < FEWEST_CALLS:
         return 1.0
     ordered = sorted(calls)
     middle = ordered[len(ordered) // 2]

@@ -469,7 +469,6 @@ class Certification:
 
     def _context(self, item: Item, artifact: Artifact, check: Check) -> CheckContext:
         bench, request = self.bench, self.request
-        rivals = self.admitted(item.demand)
         return CheckContext(
             signature=item.demand.signature,
             target=request.target,
@@ -477,7 +476,6 @@ class Certification:
             cases=self._case_book(item.demand.signature),
             layouts=item.demand.layouts,
             peaks=bench.meter.best if bench.meter is not None and check is Check.TIMING else None,
-            incumbent=rivals[0].artifact if rivals else None,
             key_of=lambda a: full_key(a, request.target, bench.machine),
             expected_key=item.key,
             audit=bench.audit,

@@ -235,7 +235,6 @@ def _recheck(
         cases=CaseBook(artifact.signature, captured.get(artifact.signature.digest, ()), auditor.goldens),
         layouts=layouts,
         peaks=auditor.peaks,
-        incumbent=None,
         key_of=lambda a: {**full_key(a, target, auditor.machine), **kept},
         expected_key=line.key,
         audit=audit_artifact,

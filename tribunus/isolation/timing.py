@@ -45,8 +45,8 @@ _MOST_COLD_BYTES: Final = 512 << 20
 _SPOILT: Final = 64
 _MARKS: Final = 250
 _SINGLE_CALLS: Final = 400
-_SINGLE_CALLS_NS: Final = 500_000_000
-_FEWEST_SINGLES: Final = 10
+_SINGLE_CALLS_NS: Final = 250_000_000
+_FEWEST_SINGLES: Final = 100  # of calls so short that a sample needs several
 _BUSY_FACTOR: Final = 20  # how much longer than expected a batch may take before the deadline counts
 
 Launcher = Callable[[Sequence[Artifact], Sequence[int]], Child]
@@ -207,8 +207,11 @@ class _Session:
         series.preempted.append(wire.integer(answer, "preempted") != 0)
 
     def single_calls(self, slot: int) -> None:
-        """CPU time of calls one by one, for the tail."""
+        """CPU time of calls one by one, for the tail; where a sample is one call, samples are what is wanted."""
         series = self.series[slot]
+        if series.calls == 1:
+            series.singles = tuple(series.cpu)
+            return
         count = min(_SINGLE_CALLS, max(_FEWEST_SINGLES, _SINGLE_CALLS_NS // series.expected_ns))
         until = time.monotonic_ns() + self.protocol.deadline_ns + _BUSY_FACTOR * count * series.expected_ns
         answer = self.child.ask({"op": "singles", "slot": slot, "calls": count}, until)
