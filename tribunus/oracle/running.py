@@ -110,6 +110,13 @@ class Trace:
         """The application that made ``value``, None where it was given."""
         return self._calls.get(value)
 
+    def close(self) -> None:
+        """Let go of all values.  Rules know their producers through the trace: without this, they would keep each
+        other alive, gigabytes of them, until the cycle collector comes by."""
+        self._values.clear()
+        self._found.clear()
+        self._calls.clear()
+
     def _step(self, op: Op) -> None:
         results = apply(self._program, self._operands, op, self._values)
         operands = tuple(None if i < 0 else self._found[i] for i in op.inputs)
@@ -143,6 +150,7 @@ def golden_with_budget(
     with np.errstate(all="ignore"):
         trace = Trace(program, operands, Setting(policy, POLICIES[policy], family))
         goldens = tuple(_output(trace, operands, value, policy, family, label) for value in program.only_phase.outputs)
+        trace.close()
         again = evaluate(
             program, inputs, constants, bindings=bindings, keep=program.only_phase.outputs, order=Order.REVERSED
         )
