@@ -1,6 +1,6 @@
 """Reads and writes .npz files whose bytes depend on their arrays alone.
 
-Imported by: benchmarks.zoo, benchmarks.baselines, examples' tests.  Imports: numpy, tribunus.errors.
+Imported by: benchmarks.zoo, examples' tests.  Imports: numpy, tribunus.errors.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Witnesses: what onnxruntime computes for a case, without optimisation and on one thread.
 
-Imported by: benchmarks.zoo.  Imports: benchmarks.rebind; onnxruntime and onnx only when a witness is asked for.
+Imported by: benchmarks.zoo.  Imports: tribunus.cli.bench_model; onnxruntime and onnx only when asked.
 
 A witness is a second opinion to look at when a model disagrees with its golden, not the golden.
 """
 
 from __future__ import annotations
 
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from benchmarks.zoo.archive import Array
 from benchmarks.zoo.cases import Feeds
+from tribunus.cli.bench_model import bind_model
 
 
 def can_witness() -> bool:
@@ -25,14 +27,14 @@ def make_witness(model: Path, feeds: Feeds) -> dict[str, Array]:
     """Outputs by name.  Outputs that are not tensors (sequences, maps) are left out."""
     import onnxruntime
 
-    from benchmarks.rebind import bound_model
-
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
-    bound = bound_model(model, {name: array.shape for name, array in feeds.items()})
-    session = onnxruntime.InferenceSession(bound.content, options, providers=["CPUExecutionProvider"])
-    found = zip(bound.outputs, session.run(list(bound.outputs), feeds), strict=True)
+    with tempfile.TemporaryDirectory() as folder:
+        bound = Path(folder) / "bound.onnx"
+        outputs = bind_model(model, {name: array.shape for name, array in feeds.items()}, bound)
+        session = onnxruntime.InferenceSession(str(bound), options, providers=["CPUExecutionProvider"])
+    found = zip(outputs, session.run(list(outputs), feeds), strict=True)
     return {name: value for name, value in found if isinstance(value, np.ndarray)}

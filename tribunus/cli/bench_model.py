@@ -1,6 +1,6 @@
 """An ONNX model made fair for other engines: dims bound to the inputs, initializers no longer inputs.
 
-Imported by: bench.  Imports: onnx, when called; errors.
+Imported by: bench, the model zoo.  Imports: onnx, when called; errors.
 """
 
 from __future__ import annotations
