@@ -8,8 +8,9 @@ import pytest
 
 from tests.certification.conftest import Certify, ToyBackend, admit
 from tribunus.admission.receipt import Check, Receipt
+from tribunus.certification import building
 from tribunus.certification.pipeline import Item, JitUse
-from tribunus.errors import InternalError
+from tribunus.errors import EnvironmentFault, InternalError
 
 
 def test_only_what_is_asked_for_is_built(certify: Certify, backend: ToyBackend) -> None:
@@ -36,6 +37,20 @@ def test_builds_share_folders_that_go_with_the_session(certify: Certify, backend
     assert all(place.is_dir() and place.name == "toy" for place in backend.places)
     certification.close()
     assert not any(place.exists() for place in backend.places)
+
+
+def test_a_failed_build_on_a_full_disk_is_the_disks(
+    certify: Certify, backend: ToyBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend.unbuildable = frozenset((1,))
+    certification = certify(limit=3)
+    items = certification.propose()
+    certification.build(items)
+    assert [bool(item.note) for item in items] == [False, True, False]
+    monkeypatch.setattr(building, "LEAST_BYTES", 1 << 62)
+    again = certify(limit=3)
+    with pytest.raises(EnvironmentFault, match="full"):
+        again.build(again.propose())
 
 
 def test_kernels_that_generate_code_are_left_out_where_asked(certify: Certify, backend: ToyBackend) -> None:

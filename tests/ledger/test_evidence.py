@@ -69,10 +69,23 @@ def test_only_conclusions_are_reused_and_refusals_by_time_are_not(verdict: Verdi
     assert timing == (verdict is Verdict.PASSED)
 
 
-def test_the_newest_receipt_decides(ledger: Ledger) -> None:
-    ledger.append(receipt(started_us=1), KEY)
+def test_evidence_holds_though_another_key_was_judged_since(ledger: Ledger) -> None:
+    first = receipt(started_us=1)
+    ledger.append(first, KEY)
     ledger.append(receipt(started_us=2), {**KEY, "op": "gelu"})
+    assert find_evidence(ledger, CANDIDATE, Check.ORACLE, KEY, MACHINE).receipt == first
+    lost = find_evidence(ledger, CANDIDATE, Check.ORACLE, {**KEY, "op": "erf"}, MACHINE)
+    assert lost.receipt is None
+    assert lost.differing == (("op", "gelu", "erf"),), "not the newest one is compared with"
+
+
+def test_of_receipts_with_equal_keys_the_newest_decides(ledger: Ledger) -> None:
+    ledger.append(receipt(started_us=1), KEY)
+    ledger.append(receipt(Check.ORACLE, Verdict.MISTRUSTED), KEY)
     assert find_evidence(ledger, CANDIDATE, Check.ORACLE, KEY, MACHINE).receipt is None
+    again = receipt(Check.ORACLE, Verdict.REJECTED)
+    ledger.append(again, KEY)
+    assert find_evidence(ledger, CANDIDATE, Check.ORACLE, KEY, MACHINE).receipt == again
 
 
 # artifacts ----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ there for the build before.
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import queue
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +26,9 @@ from tribunus.plan.code import Code
 from tribunus.targets.target import Target
 
 TOLD_EVERY: Final = 50
+LEAST_BYTES: Final = 16 << 20
+"""Free bytes below which a failed build is the disk's fault; a build writes less than a tenth of it."""
+SPACE_REMEDY: Final = "make room there, or name another folder for temporary files with TMPDIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +106,24 @@ class BuildPool:
         try:
             made = order.backend.build(order.candidate, order.signature, self._target, _own(place, order.backend))
         except TribunusError as error:
+            self._require_space(place)
             return f"the build failed: {error.detail}"
+        except OSError as error:
+            raise EnvironmentFault(f"a build cannot write to {place}: {error.strerror}", remedy=SPACE_REMEDY) from None
         finally:
             self._places.put(place)
         self._artifacts.put(made, self._toolchain)
         return made
+
+    @staticmethod
+    def _require_space(place: Path) -> None:
+        """A compiler on a full disk fails in words of its own: that says nothing about the candidate.
+
+        Raises EnvironmentFault.
+        """
+        facts = os.statvfs(place.parent)
+        if facts.f_bavail * facts.f_frsize < LEAST_BYTES:
+            raise EnvironmentFault(f"the disk that holds {place.parent} is full", remedy=SPACE_REMEDY)
 
 
 def _own(place: Path, backend: Backend) -> Path:

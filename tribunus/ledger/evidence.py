@@ -18,7 +18,7 @@ class Reuse:
     """What the ledger says about one check on one candidate.
 
     receipt: evidence that holds, None if there is none.  differing: key fields that differ from the newest receipt,
-    (name, then, now).
+    (name, then, now), where no receipt has them all equal.
     """
 
     receipt: Receipt | None
@@ -28,20 +28,20 @@ class Reuse:
 def find_evidence(ledger: Ledger, candidate: Digest, check: Check, key: Mapping[str, str], machine: Digest) -> Reuse:
     """Evidence is reused only where every key field is equal; timing also needs the same machine.
 
-    A receipt that is ``mistrusted``, or that ended in a crash or a time-out, is made again; so is a rejection by time,
-    which a busy machine may have caused.
+    Of several with an equal key the newest decides.  A receipt that is ``mistrusted``, or that ended in a crash or a
+    time-out, is made again; so is a rejection by time, which a busy machine may have caused.
     """
-    entry = ledger.latest(candidate, check)
-    if entry is None:
-        return Reuse(None, ())
-    differing = tuple(
-        (name, entry.key.get(name, "absent"), key.get(name, "absent"))
-        for name in sorted(entry.key.keys() | key.keys())
-        if entry.key.get(name) != key.get(name)
-    )
-    if check is Check.TIMING and entry.receipt.machine != machine:
-        differing += (("machine", entry.receipt.machine[:12], machine[:12]),)
     lasting = (Verdict.PASSED,) if check is Check.TIMING else (Verdict.PASSED, Verdict.REJECTED)
-    if differing or entry.receipt.verdict not in lasting:
-        return Reuse(None, differing)
-    return Reuse(entry.receipt, ())
+    first: tuple[tuple[str, str, str], ...] = ()
+    for entry in ledger.newest(candidate, check):
+        differing = tuple(
+            (name, entry.key.get(name, "absent"), key.get(name, "absent"))
+            for name in sorted(entry.key.keys() | key.keys())
+            if entry.key.get(name) != key.get(name)
+        )
+        if check is Check.TIMING and entry.receipt.machine != machine:
+            differing += (("machine", entry.receipt.machine[:12], machine[:12]),)
+        if not differing:
+            return Reuse(entry.receipt if entry.receipt.verdict in lasting else None, ())
+        first = first or differing
+    return Reuse(None, first)

@@ -107,20 +107,19 @@ class Ledger:
         self._sequence, self._chain = self._sequence + 1, chain
         return Entry(self._sequence, chain, receipt, key)
 
-    def latest(self, candidate: Digest, check: Check) -> Entry | None:
-        """The newest receipt of this check on this candidate."""
-        row = self._db.execute(
+    def newest(self, candidate: Digest, check: Check) -> Iterator[Entry]:
+        """Receipts of this check on this candidate, the newest first."""
+        rows = self._db.execute(
             "SELECT sequence, chain, key, document FROM receipts WHERE candidate = ? AND kind = ? "
-            "ORDER BY sequence DESC LIMIT 1",
+            "ORDER BY sequence DESC",
             (candidate, check.value),
-        ).fetchone()
-        if row is None:
-            return None
-        before = self._db.execute("SELECT chain FROM receipts WHERE sequence = ?", (row[0] - 1,)).fetchone()
-        entry = self._verified(row, GENESIS if before is None else str(before[0]))
-        if entry.receipt.candidate != candidate or entry.receipt.check is not check:
-            raise self._broken(entry.sequence)
-        return entry
+        ).fetchall()
+        for row in rows:
+            before = self._db.execute("SELECT chain FROM receipts WHERE sequence = ?", (row[0] - 1,)).fetchone()
+            entry = self._verified(row, GENESIS if before is None else str(before[0]))
+            if entry.receipt.candidate != candidate or entry.receipt.check is not check:
+                raise self._broken(entry.sequence)
+            yield entry
 
     def all(self) -> Iterator[Entry]:
         """Every entry in order, the chain verified on the way.  Raises LedgerError where it breaks."""
