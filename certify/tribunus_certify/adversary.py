@@ -16,6 +16,7 @@ from tribunus.admission.context import Case, CaseSource
 from tribunus.errors import GoldenUnstable
 
 EXAMPLES: Final = 8
+HEAVY_EXAMPLES: Final = 2
 FIRST_SEED: Final = 16
 """Below it are seeds that the prepared vectors use."""
 LAST_SEED: Final = 1 << 16
@@ -27,7 +28,7 @@ class _Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HypothesisAdversary:
-    """Searches with a fixed number of examples."""
+    """Searches with a fixed number of examples, fewer where each takes seconds."""
 
     examples: int = EXAMPLES
 
@@ -46,7 +47,7 @@ class HypothesisAdversary:
             derandomize=True,
             database=None,
             deadline=None,
-            max_examples=self.examples,
+            max_examples=min(self.examples, HEAVY_EXAMPLES) if cases.is_heavy() else self.examples,
             phases=(Phase.generate, Phase.shrink),
             suppress_health_check=list(HealthCheck),
             report_multiple_bugs=False,

@@ -12,7 +12,7 @@ from tribunus_certify.adversary import HypothesisAdversary
 from tests.admission.samples import artifact
 from tests.faults.subjects import Subject, clip, gemm, relu, softmax
 from tribunus.admission.cases import CaseBook, bindings_of
-from tribunus.admission.context import CheckContext
+from tribunus.admission.context import Case, CheckContext
 from tribunus.admission.oracle_check import check_oracle
 from tribunus.admission.policy import STANDARD
 from tribunus.admission.receipt import Receipt, Verdict
@@ -32,6 +32,7 @@ from tribunus.isolation.executor import (
 )
 from tribunus.numerics.dtypes import DType
 from tribunus.numerics.policy import ComputePolicy
+from tribunus.oracle import vectors
 from tribunus.oracle.families import VectorFamily
 from tribunus.phaseir.dims import Symbol
 from tribunus.phaseir.program import Array, Constants, ProgramBuilder
@@ -120,6 +121,19 @@ def test_the_adversary_finds_nothing_wrong_with_an_honest_kernel() -> None:
     assert receipt.verdict is Verdict.PASSED
     assert ("drawn cases", "8 tried, none refused") in receipt.details
     assert executor.runs == len(receipt.cases) + 8
+
+
+@pytest.mark.parametrize(("work", "tried"), [(1, 2), (1 << 31, 8)])
+def test_few_cases_are_drawn_where_a_golden_is_costly(work: int, tried: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "HEAVY_WORK", work)
+    drawn: list[str] = []
+
+    def attempt(case: Case) -> bool:
+        drawn.append(case.name)
+        return True
+
+    assert HypothesisAdversary().search(CaseBook(gemm(7, 12, 8).signature), attempt) is None
+    assert len(drawn) == tried
 
 
 def test_a_kernel_that_knows_the_prepared_cases_is_refused_by_a_drawn_one() -> None:

@@ -27,7 +27,7 @@ from tribunus.oracle.frozen import Worked
 from tribunus.oracle.gates import CaseTrust, SuiteTrust, trust_alone, trust_suite
 from tribunus.oracle.golden import golden_key
 from tribunus.oracle.running import OutputGolden, golden_with_budget
-from tribunus.oracle.vectors import Descriptor, captured, materialise, vector_set
+from tribunus.oracle.vectors import Descriptor, captured, is_heavy, materialise, vector_set
 from tribunus.oracle.verdict import Failure, OutputVerdict, judge
 from tribunus.phaseir import dims
 from tribunus.phaseir.dims import Symbol
@@ -204,6 +204,10 @@ class CaseBook:
         """A case that a search draws."""
         bindings = tuple(sorted(self._optimum.items()))
         return self._case(Descriptor(family, seed, bindings, exponent))
+
+    def is_heavy(self) -> bool:
+        """Whether a golden costs so much that an adversary should draw few."""
+        return is_heavy(self._signature.program, self._optimum)
 
     def families(self) -> tuple[tuple[VectorFamily, int, int], ...]:
         """Families of the signature's vectors that differ by seed, each with its smallest and largest exponent."""

@@ -91,6 +91,10 @@ class CaseSource(Protocol):
         """Value ids of inputs that moved the golden beyond its budget in no counted oracle case."""
         ...
 
+    def is_heavy(self) -> bool:
+        """Whether a golden costs so much that an adversary should draw few."""
+        ...
+
     def families(self) -> Sequence[tuple[VectorFamily, int, int]]:
         """Families that an adversary may draw from, each with its smallest and largest exponent."""
         ...

@@ -98,7 +98,7 @@ def _families(program: Program, policy: ComputePolicy, bindings: Bindings) -> tu
     floats = any(t.dtype.is_float for t in given.values())
     small = any(t.dtype in (DType.I8, DType.U8) for t in given.values())
     linear = any(spec_of(k).family in (Family.MATMUL, Family.CONV) for k in kinds)
-    heavy = linear and _work(program, bindings) >= HEAVY_WORK
+    heavy = is_heavy(program, bindings)
     found: list[tuple[VectorFamily, int, int]] = []
     if not given:
         return ((VectorFamily.RAND, 0, 0),)
@@ -136,6 +136,12 @@ def _families(program: Program, policy: ComputePolicy, bindings: Bindings) -> tu
     if floats and not (kinds & {"lstm", "gru"}) and POLICIES[policy].winograd_factor == 1.0:
         found += [(VectorFamily.SPECIAL, 0, 0)]
     return tuple(found)
+
+
+def is_heavy(program: Program, bindings: Bindings) -> bool:
+    """Whether a golden costs so much that there are as few as can be: products or convolutions of billions of flops."""
+    linear = any(spec_of(op.kind).family in (Family.MATMUL, Family.CONV) for op in program.only_phase.ops)
+    return linear and _work(program, bindings) >= HEAVY_WORK
 
 
 def _work(program: Program, bindings: Bindings) -> int:
