@@ -271,7 +271,7 @@ def _candidate(runner: Runner, item: Item, receipts: Sequence[ReceiptRow]) -> Ca
         jit_at_open=item.artifact is not None and item.artifact.recipe.jit_at_open,
         outcome=outcome,
         stopped_by=stopped_by,
-        note=item.note,
+        note=item.note or item.passed_over,
         error_share=max((s if not math.isnan(s) else math.inf for s in shares), default=0.0),
         p50_ns=warm[QUANTILES // 2] if warm else 0,
         warm_ns=warm,

@@ -97,6 +97,10 @@ class Runner:
         """Run one check."""
         return self.certification.check(item, check)
 
+    def probe(self, item: Item) -> None:
+        """Decide which candidates of its demand are worth checking, if that was not decided before."""
+        self.certification.probe(item)
+
     def build(self, items: Sequence[Item]) -> None:
         """Build the artifacts of ``items``."""
         self.certification.build(items)

@@ -27,9 +27,11 @@ def walk(item: Item, check: Check, request: pytest.FixtureRequest) -> Receipt:
     The verdict travels in the test's properties.  ``mistrusted`` and machinery that cannot judge fail the test.
     """
     runner = request.config.stash[RUNNER]
-    if item.note:
+    if not item.note and not item.receipts:
+        _judged(runner, lambda: runner.probe(item))
+    if item.note or item.passed_over:
         request.node.user_properties.append((VERDICT, "not reached"))
-        pytest.skip(item.note)
+        pytest.skip(item.note or item.passed_over)
     for earlier in item.receipts:
         if earlier.verdict is not Verdict.PASSED:
             pytest.skip(f"not reached: {earlier.verdict.value} by the {earlier.check.value} check")
@@ -87,7 +89,7 @@ def _why_unserved(demand: Demand, request: pytest.FixtureRequest) -> str:
     lines = [f"{runner.demand_id(demand)} has no admitted candidate"]
     for item in runner.certification.items_of(demand):
         last = item.receipts[-1] if item.receipts else None
-        state = item.note or ("no check ran" if last is None else describe(last))
+        state = item.note or item.passed_over or ("no check ran" if last is None else describe(last))
         if last is not None and last.verdict is Verdict.PASSED and len(item.receipts) < len(CHECKS):
             state = f"not all checks ran (last: {last.check.value})"
         lines.append(f"  {item.candidate}: {state}")

@@ -146,7 +146,11 @@ def _notes(report: Report) -> Iterator[Item]:
             yield Item(
                 level=Level.NOTE, text=f"{count(number, 'candidate')} {verb}; each worker was replaced", link=link
             )
-    unbuilt = [row for row in report.candidates if row.outcome is Outcome.NOT_REACHED and row.note]
+    noted = [row for row in report.candidates if row.outcome is Outcome.NOT_REACHED and row.note]
+    if passed := sum(bool(row.artifact) for row in noted):
+        text = f"{count(passed, 'candidate')} reached no check: others were faster in a short timing of all"
+        yield Item(level=Level.NOTE, text=text, link="#signatures")
+    unbuilt = [row for row in noted if not row.artifact]
     if unbuilt:
         text = f"{count(len(unbuilt), 'candidate')} reached no check: {visible(unbuilt[0].note, 120)}"
         yield Item(level=Level.NOTE, text=text, link="#signatures")

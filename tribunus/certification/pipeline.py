@@ -25,6 +25,7 @@ from tribunus.admission.contest import ContestResult, Entry, Place, contest_from
 from tribunus.admission.context import Adversary, CheckContext
 from tribunus.admission.key import Machine, content_key, full_key
 from tribunus.admission.policy import AdmissionPolicy
+from tribunus.admission.probe import KEPT, hold_probe, probe_from_json, probe_key
 from tribunus.admission.receipt import CHECKS, SUITE, Check, Receipt, Verdict
 from tribunus.admission.series import FUNCTIONS, OutcomeKind, outcome_of
 from tribunus.admission.shelf import Keeper
@@ -131,6 +132,7 @@ class Item:
     """A candidate on its way through the checks.
 
     key: the cache key as recorded when the artifact was built.  note: why it has no artifact, empty otherwise.
+    passed_over: why it is not checked though it was built, empty otherwise.  probe_ns: its time in the probe.
     """
 
     demand: Demand
@@ -140,6 +142,8 @@ class Item:
     artifact: Artifact | None = None
     key: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
+    passed_over: str = ""
+    probe_ns: int = 0
     receipts: list[Receipt] = field(default_factory=list)
 
     @property
@@ -194,6 +198,7 @@ class Certification:
         self._cases: tuple[Digest, CaseBook] | None = None
         self._operands: dict[Digest, list[dict[int, Array]]] = {}
         self._demanded: dict[Digest, Digest] = {}
+        self._probed: set[tuple[DemandKey, int]] = set()
         self._require_fitting()
         self._plan()
 
@@ -272,6 +277,33 @@ class Certification:
         """Every candidate of a demand that was proposed so far."""
         return self._by_demand.get(_key(demand), ())
 
+    def probe(self, item: Item) -> None:
+        """Before the first check of a demand: pass over those candidates that a short timing shows to be slow.
+
+        Only what was built takes part: who selects a single candidate gets it checked.
+        """
+        place = _key(item.demand), item.round
+        if place in self._probed:
+            return
+        self._probed.add(place)
+        taking = [i for i in self.items_of(item.demand) if i.round == item.round and i.artifact is not None]
+        artifacts = [i.artifact for i in taking if i.artifact is not None]
+        if len(taking) <= KEPT or any(i.receipts for i in taking):
+            return
+        bench, jit = self.bench, self.request.jit
+        key = probe_key(artifacts, bench.machine_digest, jit.value)
+        result = probe_from_json(bench.documents.get("probe", key))
+        if result is None:
+            case = self._case_book(item.demand.signature).timing_case()
+            result = hold_probe(artifacts, case, bench.executor, jit_is_free=jit is JitUse.FREE)
+            bench.documents.put("probe", key, result.document())
+        best = min((result.times[digest] for digest in result.kept), default=0)
+        for other, artifact in zip(taking, artifacts, strict=True):
+            other.probe_ns = result.times[artifact.digest]
+            if artifact.digest not in result.kept:
+                ratio = other.probe_ns / max(1, best)
+                other.passed_over = f"passed over: {ratio:.2f} times the fastest in a short timing of all candidates"
+
     def check(self, item: Item, check: Check) -> Receipt:
         """One check of one candidate: reused from the ledger where every key field is equal, else made and appended.
 
@@ -314,16 +346,23 @@ class Certification:
         return [item for item in self.items_of(demand) if item.outcome is OutcomeKind.ADMITTED]
 
     def refused(self) -> tuple[Demand, ...]:
-        """Demands of which every candidate was judged and refused, or that have none."""
-        return tuple(d for d in self.demands if all(item.outcome in REFUSED for item in self.items_of(d)))
+        """Demands of which every candidate was judged and refused, or that have none; no matter who was passed over."""
+        return tuple(
+            d for d in self.demands if all(i.outcome in REFUSED for i in self.items_of(d) if not i.passed_over)
+        )
 
     def next_round(self) -> list[Item]:
         """Items of a further round, for demands of which every candidate was refused.
 
-        Backends that know the refusals are asked for other candidates; where none has any, another cover is tried.
-        Empty when no demand is refused, when nothing is left to try, or after ROUNDS rounds.
+        First come those that were passed over.  Then backends that know the refusals are asked for other candidates;
+        where none has any, another cover is tried.  Empty when no demand is refused, when nothing is left to try, or
+        after ROUNDS rounds.
         """
         refused = self.refused()
+        if waiting := [item for demand in refused for item in self._waiting(demand)]:
+            for item in waiting:
+                item.passed_over = ""
+            return waiting
         if not refused or max((item.round for item in self.items), default=0) >= ROUNDS:
             return []
         further = {_key(demand): self._proposed(demand) for demand in refused}
@@ -342,6 +381,10 @@ class Certification:
                 fresh += self._proposed(demand)
         self._add(fresh)
         return fresh
+
+    def _waiting(self, demand: Demand) -> list[Item]:
+        """The fastest of those that were passed over."""
+        return sorted((i for i in self.items_of(demand) if i.passed_over), key=lambda i: i.probe_ns)[:KEPT]
 
     def _proposed(self, demand: Demand) -> list[Item]:
         """Candidates of a demand that were not tried yet, by backends that know what was refused and why."""
@@ -422,6 +465,7 @@ class Certification:
             "compute": self.request.compute.value,
             "effort": self.request.effort.effort.value,
             "limit": self.request.effort.limit,
+            "probe": KEPT,
             "suite": SUITE,
             "slack": str(policy.slack),
             "minimum_cases": policy.minimum_cases,
