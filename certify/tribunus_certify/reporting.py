@@ -321,6 +321,7 @@ def _program(receipt: ProgramReceipt, region: str, runner: Runner) -> ProgramChe
         bit_equal=receipt.bit_equal,
         error_share=receipt.error_share,
         elements=receipt.elements,
+        steps=receipt.steps,
         at_ms=max(0, receipt.started_us // 1000 - runner.begin_ns // 1_000_000),
         took_ms=receipt.took_ns // 1_000_000,
     )
@@ -342,7 +343,7 @@ def _plan(runner: Runner) -> PlanFacts:
             rows.append(LaunchRow(signature=runner.demand_id(step.demand), reads=reads, note=""))
             writer.update((schedule.root(v), len(rows) - 1) for v in step.outputs)
         mine = [c for c in timed.values() if c.profile == draft.name]
-        p50 = sorted(c.wall_ns for c in mine)[len(mine) // 2] if mine else 0
+        typical = sorted(mine, key=lambda c: c.wall_ns)[len(mine) // 2] if mine else None
         name = draft.program.only_phase.name
         profile = draft.name if several else ""
         phases.append(
@@ -351,8 +352,8 @@ def _plan(runner: Runner) -> PlanFacts:
                 region=certification.request.target.name,
                 profile=profile,
                 dims=draft.name,
-                p50_ns=p50,
-                p99_ns=p50,
+                p50_ns=0 if typical is None else typical.wall_ns,
+                p99_ns=0 if typical is None else typical.wall_p99_ns,
                 budget_ns=0,
                 blocks=(BlockFacts(name="program", repeat=1, rows=tuple(rows)),),
             )

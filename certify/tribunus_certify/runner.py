@@ -124,7 +124,7 @@ class Runner:
     def program(self) -> tuple[ProgramReceipt, ...]:
         """Receipts of the program check, every case."""
         if self._program is None:
-            self._program = check_program(self.certification, self.region())
+            self._program = check_program(self.certification, self.region(), self.winners())
         return self._program[0]
 
     @property

@@ -85,12 +85,13 @@ def evidence(report: Report, policy: Policy) -> list[Plain]:
 def _program(row: ProgramCheckRow) -> dict[str, Plain]:
     agree = "two replays bit-equal" if row.bit_equal else "two replays differ"
     error = f"largest error {three_digits(row.error_share):g} of its budget"
+    one_by_one = f", {count(row.steps, 'kernel call')} judged one by one" if row.steps else ""
     why = "" if row.reason is None else f": {visible(row.reason.text, 200)}"
     return {
         "kind": "program",
         "title": f"Program check, {visible(row.case, 60)}",
         "digest": row.digest,
-        "what": f"{row.verdict.value} on {row.executor}, {agree}, {error}{why}",
+        "what": f"{row.verdict.value} on {row.executor}, {agree}, {error}{one_by_one}{why}",
         "check": "",
     }
 

@@ -158,6 +158,7 @@ class ProgramCheckRow:
     bit_equal: bool  # whether two replays agreed in every bit
     error_share: float  # largest error / its budget over all outputs
     elements: int
+    steps: int  # kernel calls judged one by one, because a jump lies before some output; else 0
     at_ms: int
     took_ms: int
 

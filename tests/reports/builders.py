@@ -416,6 +416,7 @@ def a_program_check(case: str, *, verdict: Verdict = Verdict.PASSED) -> ProgramC
         bit_equal=True,
         error_share=0.41,
         elements=1000,
+        steps=0,
         at_ms=900_000,
         took_ms=812,
     )

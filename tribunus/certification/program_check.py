@@ -5,9 +5,11 @@ Imported by: certification.sealing.  Imports: oracle, admission.  The judgement 
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -28,6 +30,7 @@ from tribunus.canon import (
     str_of,
     text_to_float,
 )
+from tribunus.certification.stepwise import Stepwise
 from tribunus.isolation.program_run import ProgramRun
 from tribunus.numerics.policy import ComputePolicy
 from tribunus.oracle.propagation import ProgramVerdict, judge_program, program_budget
@@ -40,8 +43,10 @@ class ProgramReceipt:
     """What the program check saw on one case.
 
     bit_equal: whether two replays in different processes agreed in every bit.  error_share: largest error in units of
-    its budget over all outputs.  witness: how an independent engine compares, in words; empty where there is none.
-    cpu_ns, wall_ns: median of a replay.
+    its budget over all outputs that are compared, and over all steps.  steps: kernel calls that were judged one by one,
+    because a jump lies before some output; 0 where none does.  witness: how an independent engine compares, in words;
+    empty where there is none.
+    cpu_ns, wall_ns: median of a replay.  wall_p99_ns: 99th percentile, the largest of up to a hundred.
     """
 
     profile: str
@@ -51,9 +56,11 @@ class ProgramReceipt:
     bit_equal: bool
     error_share: float
     elements: int
+    steps: int
     witness: str
     cpu_ns: int
     wall_ns: int
+    wall_p99_ns: int
     started_us: int
     took_ns: int
     digest: Digest = field(init=False)
@@ -71,7 +78,7 @@ class ProgramReceipt:
                 "figures": [[f.what, f.seen, f.allowed] for f in self.reason.figures],
             }
         return {
-            "schema": "tribunus.program-receipt/1",
+            "schema": "tribunus.program-receipt/2",
             "profile": self.profile,
             "case": self.case,
             "verdict": self.verdict.value,
@@ -79,27 +86,36 @@ class ProgramReceipt:
             "bit_equal": self.bit_equal,
             "error_share": f64_to_text(self.error_share),
             "elements": self.elements,
+            "steps": self.steps,
             "witness": self.witness,
             "cpu_ns": self.cpu_ns,
             "wall_ns": self.wall_ns,
+            "wall_p99_ns": self.wall_p99_ns,
             "started_us": self.started_us,
             "took_ns": self.took_ns,
         }
 
 
-def program_key(program: Program, case: CapturedCase, run: ProgramRun, policy: ComputePolicy) -> Digest:
-    """What the verdict on a case depends on: the program, the inputs, the replayed bytes, the witness, the rules."""
+_COUNTS: Final = ("elements", "steps", "cpu_ns", "wall_ns", "wall_p99_ns", "took_ns")
+
+
+def program_key(
+    program: Program, case: CapturedCase, run: ProgramRun, policy: ComputePolicy, kernels: Sequence[Digest]
+) -> Digest:
+    """What the verdict on a case depends on: the program, the inputs, the replayed bytes, the witness, the rules, and
+    the artifacts in their order."""
     arrays: list[Json] = []
     for group in (case.inputs, run.first, run.second, case.witness or {}):
         arrays += [[name, digest_bytes(np.ascontiguousarray(a).tobytes())] for name, a in sorted(group.items())]
-    return digest_of([suite_identity(), program_digest(program), policy.value, run.died, arrays])
+    return digest_of([suite_identity(), program_digest(program), policy.value, run.died, arrays, list(kernels)])
 
 
 def receipt_from_json(value: Json) -> ProgramReceipt:
     """Inverse of ``ProgramReceipt.document``.  Raises SchemaError."""
     where = "program receipt"
     names = (
-        "schema profile case verdict reason bit_equal error_share elements witness cpu_ns wall_ns started_us took_ns"
+        "schema profile case verdict reason bit_equal error_share elements steps witness cpu_ns wall_ns wall_p99_ns "
+        "started_us took_ns"
     )
     document = object_of(value, where, frozenset(names.split()))
     reason = None
@@ -109,7 +125,7 @@ def receipt_from_json(value: Json) -> ProgramReceipt:
         reason = Reason(
             str_of(fields["kind"], where), str_of(fields["text"], where), tuple(Figure(*f) for f in figures)
         )
-    numbers = {name: int_of(document[name], where) for name in ("elements", "cpu_ns", "wall_ns", "took_ns")}
+    numbers = {name: int_of(document[name], where) for name in _COUNTS}
     return ProgramReceipt(
         profile=str_of(document["profile"], where),
         case=str_of(document["case"], where),
@@ -118,9 +134,11 @@ def receipt_from_json(value: Json) -> ProgramReceipt:
         bit_equal=bool_of(document["bit_equal"], where),
         error_share=text_to_float(str_of(document["error_share"], where)),
         elements=numbers["elements"],
+        steps=numbers["steps"],
         witness=str_of(document["witness"], where),
         cpu_ns=numbers["cpu_ns"],
         wall_ns=numbers["wall_ns"],
+        wall_p99_ns=numbers["wall_p99_ns"],
         started_us=int_of(document["started_us"], where),
         took_ns=numbers["took_ns"],
     )
@@ -134,11 +152,18 @@ def judge_case(
     run: ProgramRun,
     profile: str,
     policy: ComputePolicy,
+    stepwise: Callable[[], Stepwise] | None = None,
 ) -> ProgramReceipt:
-    """Judge the replay of one case: two runs bit-equal, then per element and per tensor against the budget."""
+    """Judge the replay of one case: two runs bit-equal, then per element and per tensor against the budget.
+
+    stepwise: runs and judges the kernels one by one, called where a jump lies before some output; None where only the
+    image is at hand: then such outputs are reported and not judged.
+    """
     started, begin = time.time_ns() // 1000, time.perf_counter_ns()
     labels = {program.values[v].label: v for v in program.only_phase.outputs}
-    verdict, reason, share, witness = Verdict.PASSED, None, 0.0, ""
+    verdict, share, witness = Verdict.PASSED, 0.0, ""
+    reason: Reason | None = None
+    steps: Stepwise | None = None
     bit_equal = not run.died and all(run.first[label].tobytes() == run.second[label].tobytes() for label in run.first)
     if run.died:
         verdict, reason = Verdict.CRASHED, Reason("crash", f"replaying case {case.name!r} died: {run.died}")
@@ -150,8 +175,11 @@ def judge_case(
         judged = judge_program(outputs, budget)
         counted = [o for o in judged.outputs if not o.is_reported_only]
         share = max((max(o.element_ratio, o.tensor_ratio) for o in counted), default=0.0)
-        if not judged.accepted:
-            verdict, reason = Verdict.REJECTED, _reason(program, judged)
+        reason = None if judged.accepted else _reason(program, judged)
+        if reason is None and stepwise is not None and len(counted) < len(judged.outputs):
+            steps = stepwise()
+            share, reason = max(share, steps.share), _unlike(steps, run)
+        verdict = Verdict.PASSED if reason is None else Verdict.REJECTED
         if case.witness is not None:
             witness = _witness(compare_witness(program, case.witness, budget))
     return ProgramReceipt(
@@ -162,12 +190,25 @@ def judge_case(
         bit_equal=bit_equal,
         error_share=share,
         elements=sum(array.size for array in run.first.values()),
+        steps=0 if steps is None else steps.steps,
         witness=witness,
         cpu_ns=_median(run.cpu_ns),
         wall_ns=_median(run.wall_ns),
+        wall_p99_ns=_p99(run.wall_ns),
         started_us=started,
         took_ns=time.perf_counter_ns() - begin,
     )
+
+
+def _unlike(steps: Stepwise, run: ProgramRun) -> Reason | None:
+    """Why the kernels one by one speak against the image."""
+    if steps.reason is not None:
+        return steps.reason
+    for label, array in steps.outputs.items():
+        if array.tobytes() != run.first[label].tobytes():
+            text = f"output {label!r} of the image is not what its kernels give one by one"
+            return Reason("image wired differently", text)
+    return None
 
 
 def _reason(program: Program, judged: ProgramVerdict) -> Reason:
@@ -195,3 +236,7 @@ def _witness(found: Sequence[WitnessVerdict]) -> str:
 
 def _median(values: tuple[int, ...]) -> int:
     return sorted(values)[len(values) // 2] if values else 0
+
+
+def _p99(values: tuple[int, ...]) -> int:
+    return sorted(values)[math.ceil(0.99 * len(values)) - 1] if values else 0

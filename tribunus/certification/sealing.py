@@ -21,6 +21,7 @@ from tribunus.admission.receipt import Check, Receipt, receipt_to_json
 from tribunus.canon import Digest, Json, JsonObject, digest_of, encode
 from tribunus.certification.pipeline import Certification, Draft, Item
 from tribunus.certification.program_check import ProgramReceipt, judge_case, program_key, receipt_from_json
+from tribunus.certification.stepwise import Stepwise, run_stepwise
 from tribunus.errors import CertificationRejected, InternalError
 from tribunus.image.admissions import AdmissionLine, encode_lines
 from tribunus.image.content import Platform
@@ -66,7 +67,7 @@ def assemble_region(certification: Certification, winners: Mapping[Demand, Winne
 
 
 def check_program(
-    certification: Certification, region: AssembledRegion
+    certification: Certification, region: AssembledRegion, winners: Mapping[Demand, Winner]
 ) -> tuple[tuple[ProgramReceipt, ...], Mapping[str, ProgramRun]]:
     """Replay every case with the production runtime and judge it against the float64 program as it was imported.
 
@@ -80,26 +81,33 @@ def check_program(
     for result in results:
         draft, case = cases[result.case]
         bindings = try_bindings(draft.program, case) or {}
-        receipts.append(_judged(certification, draft, case, bindings, result))
+        receipts.append(_judged(certification, winners, draft, case, bindings, result))
         certification.bench.say(f"program check {result.case}: {receipts[-1].verdict.value}")
     return tuple(receipts), {result.case: result for result in results}
 
 
 def _judged(
     certification: Certification,
+    winners: Mapping[Demand, Winner],
     draft: Draft,
     case: CapturedCase,
     bindings: Mapping[str, int],
     result: ProgramRun,
 ) -> ProgramReceipt:
-    """The receipt of one case; the same bytes on the same case are not judged twice."""
+    """The receipt of one case; the same bytes on the same case by the same kernels are not judged twice."""
     policy = certification.request.compute
     documents = certification.bench.documents
-    key = program_key(draft.source, case, result, policy)
+    kernels = [winners[step.demand].artifact.digest for step in draft.profile.schedule.steps]
+    key = program_key(draft.source, case, result, policy, kernels)
     known = documents.get("program", key)
     if known is not None:
         return receipt_from_json(known)
-    receipt = judge_case(draft.source, certification.constants, case, bindings, result, draft.name, policy)
+
+    def stepwise() -> Stepwise:
+        executor = certification.bench.executor
+        return run_stepwise(draft.profile, winners, certification.constants, case, bindings, executor, policy)
+
+    receipt = judge_case(draft.source, certification.constants, case, bindings, result, draft.name, policy, stepwise)
     documents.put("program", key, receipt.document())
     return receipt
 
