@@ -21,7 +21,7 @@ from tribunus.image.folders import temporary_beside
 
 _MAGIC: Final = b"tribunus.golden/1\n"
 _PIECE: Final = 8 << 20
-LIMIT_BYTES: Final = 8 << 30
+LIMIT_BYTES: Final = 4 << 30
 FREE_BYTES: Final = 2 << 30
 """Bytes that always stay free on the file system."""
 
