@@ -32,6 +32,7 @@ PACKAGES: Final = (
     ("pytest", "certifying", "certify"),
     ("pytest_benchmark", "timing evidence", "certify"),
     ("hypothesis", "adversarial inputs", "certify"),
+    ("threadpoolctl", "goldens beside each other", "certify"),
     ("jinja2", "HTML reports", "certify"),
     ("ziglang", "building kernels", "native"),
     ("capstone", "auditing machine code", "native"),
