@@ -1,11 +1,12 @@
 """Frozen slotted dataclasses that cost little to define, for the modules that opening an image loads.
 
-Imported by: every room that the runtime loads.  Imports: nothing of ours.
+Imported by: every room that the runtime loads.  Imports: constructors.
 
 The standard decorator compiles up to seven methods for each class when its module is imported, which costs more than
-opening a small image.  This one compiles nothing then: methods are closures over the names of the fields, and a class
-of which many instances are made gets a compiled constructor after the first few.  Type checkers see the standard
-decorator, and ``dataclasses.replace`` and ``dataclasses.fields`` work: their table is made when it is asked for.
+opening a small image.  This one compiles nothing then: a constructor is a renamed copy of one that was compiled before,
+other methods are closures over the names of the fields, and a class of which many instances are compared gets compiled
+comparisons.  Type checkers see the standard decorator, and ``dataclasses.replace`` and ``dataclasses.fields`` work:
+their table is made when it is asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 else:
     from operator import attrgetter
 
-    CALLS_BEFORE_COMPILING = 64
+    from tribunus.constructors import CONSTRUCTORS
+
+    COMPARISONS_BEFORE_COMPILING = 400
 
     class field:
         """A field outside the constructor (``init=False``) or not shown (``repr=False``)."""
@@ -52,7 +55,6 @@ else:
                 "__slots__": names,
                 "__match_args__": () if kw_only else shape.taken,
                 "__dataclass_fields__": _FieldTable(shape),
-                "__init__": _init_of(shape),
                 "__setattr__": _refuse_set,
                 "__delattr__": _refuse_delete,
                 "__getstate__": _state_of(names),
@@ -66,7 +68,7 @@ else:
             made = type(cls)(cls.__name__, cls.__bases__, members)
             made.__qualname__ = cls.__qualname__
             shape.owner = made
-            shape.setters = [made.__dict__[name].__set__ for name in shape.taken]
+            made.__init__ = _init_of(made, shape)
             return made
 
         return make
@@ -75,14 +77,12 @@ else:
         """What a record's methods are made from."""
 
         __slots__ = (
-            "calls",
             "comparisons",
             "defaults",
             "has_post_init",
             "kw_only",
             "names",
             "owner",
-            "setters",
             "shown",
             "taken",
         )
@@ -94,10 +94,8 @@ else:
             self.shown = shown
             self.kw_only = kw_only
             self.has_post_init = has_post_init
-            self.calls = 0
             self.comparisons = 0
             self.owner = None
-            self.setters = ()
 
     class _FieldTable:
         """Fields as the standard library describes them, taken from a twin that it makes itself."""
@@ -119,36 +117,42 @@ else:
             owner.__dataclass_fields__ = twin.__dataclass_fields__
             return owner.__dataclass_fields__
 
-    def _init_of(shape):
-        expected = len(shape.taken)
+    def _init_of(owner, shape):
+        """A constructor with the fields as its parameters: a copy of one that is compiled already, renamed."""
+        setters = [owner.__dict__[name].__set__ for name in shape.taken]
+        if not 0 < len(setters) <= len(CONSTRUCTORS):
+            return _compiled_init(owner, shape, setters)
+        fill = CONSTRUCTORS[len(setters) - 1](*setters)
+        names = ("self", *shape.taken)
+        if shape.kw_only:
+            fill.__code__ = fill.__code__.replace(co_varnames=names, co_argcount=1, co_kwonlyargcount=len(setters))
+            fill.__kwdefaults__ = shape.defaults
+        else:
+            optional = [name for name in shape.taken if name in shape.defaults]
+            if optional != list(shape.taken[len(shape.taken) - len(optional) :]):
+                raise TypeError(f"{owner.__qualname__}: a field without a default follows one with a default")
+            fill.__code__ = fill.__code__.replace(co_varnames=names)
+            fill.__defaults__ = tuple(shape.defaults[name] for name in optional)
+        fill.__qualname__ = f"{owner.__qualname__}.__init__"
+        return _checked(fill) if shape.has_post_init else fill
 
+    def _checked(fill):
         def __init__(self, *args, **keywords):
-            shape.calls += 1
-            exact = not keywords and len(args) == expected and not shape.kw_only
-            values = args if exact else _arranged(shape, args, keywords)
-            if values is None or shape.calls > CALLS_BEFORE_COMPILING:
-                _compile_init(shape)
-                shape.owner.__init__(self, *args, **keywords)
-                return
-            for set_field, value in zip(shape.setters, values, strict=True):
-                set_field(self, value)
-            if shape.has_post_init:
-                self.__post_init__()
+            fill(self, *args, **keywords)
+            self.__post_init__()
 
         return __init__
 
-    def _compile_init(shape):
-        """Give the class a constructor in which no loop is left; it also words the errors of wrong arguments."""
-        owner = shape.owner
-        values = {f"set_{name}": set_field for name, set_field in zip(shape.taken, shape.setters, strict=True)}
+    def _compiled_init(owner, shape, setters):
+        values = {f"set_{name}": set_field for name, set_field in zip(shape.taken, setters, strict=True)}
         values |= {f"default_{name}": value for name, value in shape.defaults.items()}
         parameters = [f"{name}=default_{name}" if name in shape.defaults else name for name in shape.taken]
         star = ["*"] if shape.kw_only and parameters else []
         body = [f"set_{name}(self, {name})" for name in shape.taken]
-        if shape.has_post_init:
-            body.append("self.__post_init__()")
         text = f"def __init__({', '.join(['self', *star, *parameters])}):\n " + "\n ".join(body or ["pass"])
         _install(owner, text, values)
+        fill = owner.__dict__["__init__"]
+        return _checked(fill) if shape.has_post_init else fill
 
     def _install(owner, text, values):
         made = {}
@@ -157,31 +161,18 @@ else:
             function.__qualname__ = f"{owner.__qualname__}.{name}"
             setattr(owner, name, function)
 
-    def _arranged(shape, args, keywords):
-        """One value for each field in order, or None where the arguments do not fit."""
-        if len(args) > (0 if shape.kw_only else len(shape.taken)):
-            return None
-        rest = {**shape.defaults, **keywords}
-        given = shape.taken[: len(args)]
-        if keywords.keys() - shape.taken or not keywords.keys().isdisjoint(given):
-            return None
-        missing = shape.taken[len(args) :]
-        if any(name not in rest for name in missing):
-            return None
-        return (*args, *[rest[name] for name in missing])
-
     def _equality_of(shape):
         key = _key_of(shape.names)
 
         def __eq__(self, other):
             shape.comparisons += 1
-            if shape.comparisons > CALLS_BEFORE_COMPILING:
+            if shape.comparisons > COMPARISONS_BEFORE_COMPILING:
                 _compile_equality(shape)
             return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
 
         def __hash__(self):
             shape.comparisons += 1
-            if shape.comparisons > CALLS_BEFORE_COMPILING:
+            if shape.comparisons > COMPARISONS_BEFORE_COMPILING:
                 _compile_equality(shape)
             return hash(key(self))
 
