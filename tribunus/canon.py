@@ -138,6 +138,13 @@ def int_of(value: Json, where: str, low: int = 0, high: int = MAX_INTEGER) -> in
     return value
 
 
+def ints_of(value: Json, where: str, low: int = 0, high: int = MAX_INTEGER) -> tuple[int, ...]:
+    """``value`` as a list of integers (never bools) within [low, high].  Raises SchemaError."""
+    items = list_of(value, where)
+    found = [item for item in items if type(item) is int and low <= item <= high]
+    return tuple(found) if len(found) == len(items) else tuple(int_of(item, where, low, high) for item in items)
+
+
 def str_of(value: Json, where: str) -> str:
     """``value`` as a string.  Raises SchemaError."""
     if type(value) is not str:

@@ -85,7 +85,7 @@ def line_from_json(value: Json) -> AdmissionLine:
     return AdmissionLine(
         str_of(document["kernel"], where),
         parse_digest(str_of(document["artifact"], where)),
-        {name: str_of(text, where) for name, text in key.items()},
+        _texts(key, where),
         verdicts,
         text_to_float(str_of(document["error_share"], where)),
         int_of(document["time_ns"], where),
@@ -94,6 +94,13 @@ def line_from_json(value: Json) -> AdmissionLine:
         str_of(document["executor"], where),
         parse_digest(str_of(document["machine"], where)),
     )
+
+
+def _texts(fields: JsonObject, where: str) -> Mapping[str, str]:
+    found = {name: text for name, text in fields.items() if type(text) is str}
+    if len(found) != len(fields):
+        raise SchemaError(f"{where}: text was expected")
+    return found
 
 
 def encode_lines(lines: Sequence[AdmissionLine]) -> bytes:

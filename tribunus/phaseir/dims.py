@@ -334,6 +334,13 @@ def from_json(value: Json, names: Sequence[str], where: str = "dim") -> Dim:
     return substitute(Compound(items[0], tuple(Sym(name) for name in placeholder)), placeholder)
 
 
+def shape_from_json(value: Json, names: Sequence[str], where: str) -> Shape:
+    """``from_json`` for each item of a list.  Raises SchemaError."""
+    items = list_of(value, where)
+    numbers = [item for item in items if type(item) is int]
+    return tuple(numbers) if len(numbers) == len(items) else tuple(from_json(item, names, where) for item in items)
+
+
 def sort_key(dim: Dim) -> tuple[int, str, tuple[object, ...]]:
     """A total order on dims: numbers, symbols, compounds."""
     if isinstance(dim, int):

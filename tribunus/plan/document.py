@@ -13,6 +13,7 @@ from tribunus.canon import (
     JsonObject,
     encode,
     int_of,
+    ints_of,
     is_identifier,
     list_of,
     object_of,
@@ -68,7 +69,7 @@ _PORT_KEYS: Final = frozenset(("label", "buffer", "type", "layout"))
 _LAUNCH_KEYS: Final = frozenset(("kernel", "bind", "args", "parts", "wait"))
 _SYMBOL_KEYS: Final = frozenset(("name", "label", "lo", "opt", "hi", "step"))
 _BUFFER_KEYS: Final = frozenset(("offset", "size", "role", "view_of"))
-_STATE_KEYS: Final = frozenset(("label", "buffer", "initial"))
+_STATE_KEYS: Final = frozenset(("label", "buffer", "type", "initial"))
 _GOLDEN_KEYS: Final = frozenset(("case", "dims", "inputs", "outputs"))
 T = TypeVar("T")
 
@@ -279,7 +280,7 @@ def _profile_from_json(value: Json, where: str) -> Profile:
         )
 
     def state(item: Json, at: str) -> StateBinding:
-        fields = object_of(item, at, frozenset(("label", "buffer", "type", "initial")))
+        fields = object_of(item, at, _STATE_KEYS)
         initial = fields["initial"]
         return StateBinding(
             str_of(fields["label"], at),
@@ -292,8 +293,8 @@ def _profile_from_json(value: Json, where: str) -> Profile:
         fields = object_of(item, at, _LAUNCH_KEYS)
         return Launch(
             int_of(fields["kernel"], at),
-            tuple(dims.from_json(d, names, at) for d in list_of(fields["bind"], at)),
-            tuple(_slot_from_json(slot, at) for slot in list_of(fields["args"], at)),
+            dims.shape_from_json(fields["bind"], names, at),
+            tuple([_slot_from_json(slot, at) for slot in list_of(fields["args"], at)]),
             int_of(fields["parts"], at, 1, 1024),
             _integers(fields["wait"], at),
         )
@@ -357,10 +358,10 @@ def _spans(value: Json, where: str) -> tuple[tuple[int, int], ...]:
 
 def _slot_from_json(value: Json, where: str) -> Slot:
     if type(value) is dict and len(value) == 1:
-        ((name, index),) = value.items()
-        kind = _SLOT_KINDS.get(name)
-        if kind is not None:
-            return Slot(kind, int_of(index, where))
+        for name, index in value.items():
+            kind = _SLOT_KINDS.get(name)
+            if kind is not None:
+                return Slot(kind, int_of(index, where))
     raise SchemaError(f"{where}: an argument names one buffer or one tensor")
 
 
@@ -374,11 +375,11 @@ def _port_to_json(port: Port, index: Mapping[str, int]) -> Json:
 
 
 def _each(value: Json, where: str, read: Callable[[Json, str], T]) -> tuple[T, ...]:
-    return tuple(read(item, f"{where}[{i}]") for i, item in enumerate(list_of(value, where)))
+    return tuple([read(item, f"{where}[{i}]") for i, item in enumerate(list_of(value, where))])
 
 
 def _integers(value: Json, where: str) -> tuple[int, ...]:
-    return tuple(int_of(item, where, 0, SIZE_LIMIT) for item in list_of(value, where))
+    return ints_of(value, where, 0, SIZE_LIMIT)
 
 
 def _identifier(value: Json, where: str) -> str:
