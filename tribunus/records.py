@@ -54,18 +54,11 @@ else:
             members |= {
                 "__slots__": names,
                 "__match_args__": () if kw_only else shape.taken,
-                "__dataclass_fields__": _FieldTable(shape),
-                "__setattr__": _refuse_set,
-                "__delattr__": _refuse_delete,
-                "__getstate__": _state_of(names),
-                "__setstate__": _restore_of(names),
+                "__record__": shape,
             }
-            members.setdefault("__repr__", _repr_of(shape.shown))
-            if eq:
-                members |= _equality_of(shape)
-            if order:
-                members |= _order_of(names)
-            made = type(cls)(cls.__name__, cls.__bases__, members)
+            base = _OrderedRecord if order else _EqualRecord if eq else _Record
+            bases = (*[other for other in cls.__bases__ if other is not object], base)
+            made = type(cls)(cls.__name__, bases, members)
             made.__qualname__ = cls.__qualname__
             shape.owner = made
             made.__init__ = _init_of(made, shape)
@@ -80,6 +73,7 @@ else:
             "comparisons",
             "defaults",
             "has_post_init",
+            "key",
             "kw_only",
             "names",
             "owner",
@@ -95,20 +89,18 @@ else:
             self.kw_only = kw_only
             self.has_post_init = has_post_init
             self.comparisons = 0
+            self.key = attrgetter(*names) if len(names) > 1 else lambda record: [getattr(record, n) for n in names]
             self.owner = None
 
     class _FieldTable:
         """Fields as the standard library describes them, taken from a twin that it makes itself."""
 
-        __slots__ = ("_shape",)
-
-        def __init__(self, shape):
-            self._shape = shape
+        __slots__ = ()
 
         def __get__(self, instance, owner):
             import dataclasses
 
-            shape, annotations = self._shape, owner.__annotations__
+            shape, annotations = owner.__record__, owner.__annotations__
             stated = []
             for name in shape.names:
                 described = dataclasses.field(init=name in shape.taken, repr=name in shape.shown)
@@ -116,6 +108,74 @@ else:
             twin = dataclasses.make_dataclass(owner.__name__, stated, frozen=True, kw_only=shape.kw_only)
             owner.__dataclass_fields__ = twin.__dataclass_fields__
             return owner.__dataclass_fields__
+
+    class _Record:
+        """What all records do alike, by the shape of their class."""
+
+        __slots__ = ()
+        __dataclass_fields__ = _FieldTable()
+
+        def __repr__(self):
+            shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__record__.shown)
+            return f"{type(self).__qualname__}({shown})"
+
+        def __setattr__(self, name, value):
+            from dataclasses import FrozenInstanceError
+
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+        def __delattr__(self, name):
+            from dataclasses import FrozenInstanceError
+
+            raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+        def __getstate__(self):
+            return [getattr(self, name) for name in self.__record__.names]
+
+        def __setstate__(self, state):
+            for name, value in zip(self.__record__.names, state, strict=True):
+                object.__setattr__(self, name, value)
+
+    class _EqualRecord(_Record):
+        """Records of one class are equal if their fields are."""
+
+        __slots__ = ()
+
+        def __eq__(self, other):
+            key = _counted_key(self.__record__)
+            return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
+
+        def __hash__(self):
+            key = _counted_key(self.__record__)
+            return hash(tuple(key(self)))
+
+    class _OrderedRecord(_EqualRecord):
+        """Records of one class are ordered as their fields are."""
+
+        __slots__ = ()
+
+        def __lt__(self, other):
+            key = self.__record__.key
+            return key(self) < key(other) if other.__class__ is self.__class__ else NotImplemented
+
+        def __le__(self, other):
+            key = self.__record__.key
+            return key(self) <= key(other) if other.__class__ is self.__class__ else NotImplemented
+
+        def __gt__(self, other):
+            key = self.__record__.key
+            return key(self) > key(other) if other.__class__ is self.__class__ else NotImplemented
+
+        def __ge__(self, other):
+            key = self.__record__.key
+            return key(self) >= key(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def _counted_key(shape):
+        """The fields as one value, of a class that gets comparisons of its own once many were made."""
+        shape.comparisons += 1
+        if shape.comparisons > COMPARISONS_BEFORE_COMPILING:
+            _compile_equality(shape)
+        return shape.key
 
     def _init_of(owner, shape):
         """A constructor with the fields as its parameters: a copy of one that is compiled already, renamed."""
@@ -161,23 +221,6 @@ else:
             function.__qualname__ = f"{owner.__qualname__}.{name}"
             setattr(owner, name, function)
 
-    def _equality_of(shape):
-        key = _key_of(shape.names)
-
-        def __eq__(self, other):
-            shape.comparisons += 1
-            if shape.comparisons > COMPARISONS_BEFORE_COMPILING:
-                _compile_equality(shape)
-            return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
-
-        def __hash__(self):
-            shape.comparisons += 1
-            if shape.comparisons > COMPARISONS_BEFORE_COMPILING:
-                _compile_equality(shape)
-            return hash(key(self))
-
-        return {"__eq__": __eq__, "__hash__": __hash__}
-
     def _compile_equality(shape):
         left, right = (f"({''.join(f'{side}.{name}, ' for name in shape.names)})" for side in ("self", "other"))
         text = (
@@ -186,57 +229,6 @@ else:
             f"def __hash__(self):\n return hash({left})"
         )
         _install(shape.owner, text, {})
-
-    def _key_of(names):
-        if len(names) > 1:
-            return attrgetter(*names)
-        return lambda record: tuple([getattr(record, name) for name in names])
-
-    def _repr_of(names):
-        def __repr__(self):
-            return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
-
-        return __repr__
-
-    def _order_of(names):
-        key = _key_of(names)
-
-        def __lt__(self, other):
-            return key(self) < key(other) if other.__class__ is self.__class__ else NotImplemented
-
-        def __le__(self, other):
-            return key(self) <= key(other) if other.__class__ is self.__class__ else NotImplemented
-
-        def __gt__(self, other):
-            return key(self) > key(other) if other.__class__ is self.__class__ else NotImplemented
-
-        def __ge__(self, other):
-            return key(self) >= key(other) if other.__class__ is self.__class__ else NotImplemented
-
-        return {"__lt__": __lt__, "__le__": __le__, "__gt__": __gt__, "__ge__": __ge__}
-
-    def _state_of(names):
-        def __getstate__(self):
-            return [getattr(self, name) for name in names]
-
-        return __getstate__
-
-    def _restore_of(names):
-        def __setstate__(self, state):
-            for name, value in zip(names, state, strict=True):
-                object.__setattr__(self, name, value)
-
-        return __setstate__
-
-    def _refuse_set(self, name, value):
-        from dataclasses import FrozenInstanceError
-
-        raise FrozenInstanceError(f"cannot assign to field {name!r}")
-
-    def _refuse_delete(self, name):
-        from dataclasses import FrozenInstanceError
-
-        raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
 __all__ = ["dataclass", "field"]
