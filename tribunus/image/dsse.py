@@ -7,7 +7,6 @@ The stored payload bytes are what is signed and verified; nothing is serialised 
 
 from __future__ import annotations
 
-import base64
 import binascii
 from typing import Final
 
@@ -146,13 +145,13 @@ def _subject(value: Json) -> Subject:
 
 
 def _to_base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
+    return binascii.b2a_base64(data, newline=False).decode("ascii")
 
 
 def _from_base64(text: str) -> bytes:
     """Standard alphabet, padded, no second spelling: non-zero trailing bits and line breaks are refused."""
     try:
-        data = base64.b64decode(text, validate=True)
+        data = binascii.a2b_base64(text, strict_mode=True)
     except (binascii.Error, ValueError):
         raise EnvelopeError("base64 text is malformed") from None
     if _to_base64(data) != text:
