@@ -169,10 +169,10 @@ class Walker:
 
     def __init__(self) -> None:
         code = host_machine_code()
-        self._code = ExecutableBytes(code.walk)
-        self._barrier = ExecutableBytes(code.barrier)
+        place = _round_up(len(code.walk), CODE_ALIGN)
+        self._code = ExecutableBytes(code.walk.ljust(place, b"\0") + code.barrier)
         self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(self._code.address)
-        self.barrier = self._barrier.address
+        self.barrier = self._code.address + place
 
     def walk(self, address: int, count: int) -> tuple[int, int]:
         """Run ``count`` steps at ``address``; the control word before and after, restored in between."""
@@ -191,7 +191,6 @@ class Walker:
     def close(self) -> None:
         """Unmap the code; nothing may be walking."""
         self._code.close()
-        self._barrier.close()
 
 
 def host_machine_code() -> MachineCode:

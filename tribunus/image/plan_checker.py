@@ -145,12 +145,12 @@ def _check_pack(plan: Plan, pack: memoryview) -> None:
             raise KernelBoundsError(f"{name} at {offset} of {size} bytes is misaligned or outside the pack")
         if offset < covered:
             raise KernelBoundsError(f"{name} overlaps the code before it")
-        if bytes(pack[covered:offset]).strip(b"\0"):
+        if bytes(pack[covered:offset]) != bytes(offset - covered):
             raise KernelBoundsError(f"bytes before {name} belong to nothing and are not zero")
         if hashlib.sha256(pack[offset : offset + size]).hexdigest() != digest:
             raise IntegrityError(f"{name}: its bytes in the pack have another digest than the plan says")
         covered = offset + size
-    if bytes(pack[covered:]).strip(b"\0"):
+    if bytes(pack[covered:]) != bytes(len(pack) - covered):
         raise KernelBoundsError("bytes behind the last kernel belong to nothing and are not zero")
 
 
