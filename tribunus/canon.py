@@ -71,6 +71,13 @@ def digest_bytes(data: bytes | bytearray | memoryview) -> Digest:
     return Digest(hashlib.sha256(data).hexdigest())
 
 
+def text_of(value: Json) -> str:
+    """Canonical text of ``value``, to be put together with other such text.  Raises as ``encode`` does."""
+    if type(value) is int and -MAX_INTEGER <= value <= MAX_INTEGER:
+        return str(value)
+    return encode(value).decode("utf-8")
+
+
 def digest_of(value: Json) -> Digest:
     """SHA-256 of the canonical bytes of ``value``."""
     return digest_bytes(encode(value))

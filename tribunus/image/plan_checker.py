@@ -232,7 +232,8 @@ def _check_launch(
         own = dict(zip(kernel.symbols, launch.bind, strict=True))
         need_of = needs[launch.kernel, launch.bind] = _needed(recipe, own, scope)
     buffers: list[int] = []
-    first_weight = len(recipe.inputs) + len(recipe.outputs)
+    operands = (*recipe.inputs, *recipe.outputs)
+    first_weight = len(operands)
     for position, slot in enumerate(launch.args):
         is_weight = first_weight <= position < first_weight + len(recipe.weights)
         if is_weight != (slot.kind is SlotKind.TENSOR):
@@ -251,7 +252,7 @@ def _check_launch(
         if need > profile.buffers[slot.index].size:
             have = profile.buffers[slot.index].size
             raise ArenaBoundsError(f"{at}: argument {position} needs {need} bytes, its buffer has {have}")
-        align = _alignment(recipe, position)
+        align = operands[position].align if position < len(operands) else TENSOR_ALIGN
         if profile.buffers[slot.index].offset % align:
             raise ArenaBoundsError(f"{at}: argument {position} must lie at a multiple of {align}")
         buffers.append(slot.index)
@@ -272,13 +273,8 @@ def _needed(recipe: Recipe, own: Mapping[str, Dim], scope: DimScope) -> tuple[in
 
 
 def _bytes(type_: TensorType, layout: Layout, own: Mapping[str, Dim], scope: DimScope) -> int:
-    shape = tuple(dims.substitute(d, own) for d in type_.shape)
+    shape = tuple([dims.substitute(d, own) for d in type_.shape]) if own else type_.shape
     return scope.bounds(layout.elements(shape))[1] * type_.dtype.itemsize
-
-
-def _alignment(recipe: Recipe, position: int) -> int:
-    operands = (*recipe.inputs, *recipe.outputs)
-    return operands[position].align if position < len(operands) else TENSOR_ALIGN
 
 
 def _check_ports(profile: Profile, scope: DimScope, where: str) -> None:

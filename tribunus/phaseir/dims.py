@@ -10,6 +10,7 @@ applied.  All divisors are positive.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -223,6 +224,9 @@ def mul(left: Dim, right: Dim) -> Dim:
 
 def product(dims: Sequence[Dim]) -> Dim:
     """Product of all; 1 for none.  The number of elements of a shape."""
+    numbers = [dim for dim in dims if isinstance(dim, int)]
+    if len(numbers) == len(dims):
+        return math.prod(numbers)
     total: Dim = 1
     for dim in dims:
         total = mul(total, dim)

@@ -77,6 +77,8 @@ class Layout:
 
         With a pitch the run behind the last row is not part of the tensor, so it is not counted.
         """
+        if not self.blocks and self.pitch is None:
+            return dims.product(shape)
         physical = self.physical_shape(shape)
         total = dims.product(physical)
         if self.pitch is None or not physical:
