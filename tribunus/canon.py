@@ -1,6 +1,6 @@
 """Canonical JSON and digests: one byte string for one value, and no second reading of it.
 
-Imported by: every room that hashes or stores documents.  Imports: errors.  Standard library only (the runtime uses it).
+Imported by: every room that hashes or stores documents.  Imports: errors, sha256.
 
 The form is RFC 8785 restricted to a subset in which ``json.dumps`` with sorted keys *is* RFC 8785: ASCII keys, no
 floats, integers within +-(2**53 - 1).  Floating point values travel as bit strings, ``"f32:3f800000"``.
@@ -9,7 +9,6 @@ floats, integers within +-(2**53 - 1).  Floating point values travel as bit stri
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import struct
 from itertools import pairwise
@@ -25,6 +24,7 @@ from tribunus.errors import (
     JsonSizeError,
     SchemaError,
 )
+from tribunus.sha256 import sha256
 
 Json: TypeAlias = "bool | int | str | list[Json] | dict[str, Json] | None"
 JsonObject: TypeAlias = "dict[str, Json]"
@@ -68,7 +68,7 @@ def decode(data: bytes | memoryview, *, limit: int) -> Json:
 
 def digest_bytes(data: bytes | bytearray | memoryview) -> Digest:
     """SHA-256 of ``data``."""
-    return Digest(hashlib.sha256(data).hexdigest())
+    return Digest(sha256(data).hex())
 
 
 def text_of(value: Json) -> str:

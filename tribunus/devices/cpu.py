@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import mmap
 import os
 import struct
@@ -98,7 +97,9 @@ class ExecutableBytes:
         target[:] = data
         self.view = target.toreadonly()
         if digest is not None:
-            found = hashlib.sha256(self.view).hexdigest()
+            from tribunus.sha256 import sha256  # the children that run candidates hash nothing
+
+            found = sha256(self.view).hex()
             if found != digest:
                 self.close()
                 raise IntegrityError(f"code changed while it was loaded: {found[:16]} instead of {digest[:16]}")

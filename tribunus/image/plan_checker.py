@@ -12,7 +12,6 @@ key is the kernel's.
 from __future__ import annotations
 
 import bisect
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
@@ -49,6 +48,7 @@ from tribunus.plan.plan import (
     Profile,
 )
 from tribunus.records import dataclass
+from tribunus.sha256 import sha256
 
 
 class CheckedRegion(Protocol):
@@ -147,7 +147,7 @@ def _check_pack(plan: Plan, pack: memoryview) -> None:
             raise KernelBoundsError(f"{name} overlaps the code before it")
         if bytes(pack[covered:offset]) != bytes(offset - covered):
             raise KernelBoundsError(f"bytes before {name} belong to nothing and are not zero")
-        if hashlib.sha256(pack[offset : offset + size]).hexdigest() != digest:
+        if sha256(pack[offset : offset + size]).hex() != digest:
             raise IntegrityError(f"{name}: its bytes in the pack have another digest than the plan says")
         covered = offset + size
     if bytes(pack[covered:]) != bytes(len(pack) - covered):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import hashlib
 import mmap
 import os
 import stat
@@ -22,6 +21,7 @@ from typing import Final, Protocol
 from tribunus.canon import Digest, digest_bytes
 from tribunus.errors import ChangedError, EnvironmentFault, TarSizeError
 from tribunus.records import dataclass
+from tribunus.sha256 import LARGE
 
 CHUNK: Final = 1024 * 1024
 _HUGE: Final = 4 * 1024 * 1024
@@ -196,6 +196,11 @@ def private_copy(source: ImageSource, offset: int, size: int) -> tuple[memoryvie
         with contextlib.suppress(OSError):  # a kernel without huge pages gives small ones, at twice the time
             area.madvise(mmap.MADV_HUGEPAGE)
     view = memoryview(area)
+    if size < LARGE:
+        source.read_into(offset, view)
+        return view.toreadonly(), digest_bytes(view)
+    import hashlib
+
     state = hashlib.sha256()
     for start in range(0, size, CHUNK):
         chunk = view[start : start + CHUNK]
@@ -208,6 +213,8 @@ def hash_range(source: ImageSource, offset: int, size: int) -> Digest:
     """SHA-256 of these bytes, in place where that is allowed, else through one small buffer."""
     if source.in_place_refusal is None and size >= CHUNK and offset % mmap.ALLOCATIONGRANULARITY == 0:
         return digest_bytes(source.map(offset, size))
+    import hashlib
+
     buffer = memoryview(bytearray(min(size, CHUNK)))
     state = hashlib.sha256()
     for start in range(0, size, CHUNK):
