@@ -126,9 +126,9 @@ def _check_key(plan: Plan, kernel: PlanKernel, line: AdmissionLine) -> None:
         "code": kernel.digest,
         "recipe": recipe_digest(kernel.recipe, kernel.symbols),
     }
-    for name, value in expected.items():
-        if line.key.get(name) != value:
-            raise ReceiptFailError(f"kernel {kernel.id}: its admission was made for another {name}")
+    if not expected.items() <= line.key.items():
+        name = next(name for name, value in expected.items() if line.key.get(name) != value)
+        raise ReceiptFailError(f"kernel {kernel.id}: its admission was made for another {name}")
     if kernel.key.arch != plan.arch:
         raise ReceiptFailError(f"kernel {kernel.id} was admitted for {kernel.key.arch}, the plan is for {plan.arch}")
 
