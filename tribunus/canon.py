@@ -90,6 +90,13 @@ def parse_digest(text: str) -> Digest:
     return Digest(text)
 
 
+def digest_from_json(value: Json, where: str) -> Digest:
+    """``value`` as a digest.  Raises SchemaError, DigestSyntaxError."""
+    if type(value) is str and len(value) == 64 and not value.strip(_HEXADECIMAL):
+        return Digest(value)
+    return parse_digest(str_of(value, where))
+
+
 def is_identifier(text: str) -> bool:
     """Whether ``text`` may be used as an identifier in a document (target, op, kernel id)."""
     return 0 < len(text) <= 128 and text[0] in _ALPHANUMERIC and not text.strip(_IDENTIFIER)

@@ -15,10 +15,10 @@ from tribunus.canon import (
     Json,
     JsonObject,
     decode,
+    digest_from_json,
     encode,
     list_of,
     object_of,
-    parse_digest,
     str_of,
 )
 from tribunus.errors import EncodingError, EnvelopeError, StructureError
@@ -140,7 +140,7 @@ def _subject(value: Json) -> Subject:
     digest = object_of(fields["digest"], "statement subject digest", frozenset({"sha256"}))
     return Subject(
         name=str_of(fields["name"], "statement subject name"),
-        digest=parse_digest(str_of(digest["sha256"], "statement subject sha256")),
+        digest=digest_from_json(digest["sha256"], "statement subject sha256"),
     )
 
 

@@ -11,13 +11,13 @@ from typing import Final, TypeVar
 from tribunus.canon import (
     Json,
     JsonObject,
+    digest_from_json,
     encode,
     int_of,
     ints_of,
     is_identifier,
     list_of,
     object_of,
-    parse_digest,
     str_of,
 )
 from tribunus.errors import SchemaError, VersionError
@@ -185,12 +185,12 @@ def _kernel_from_json(value: Json, where: str) -> PlanKernel:
     symbols = tuple(_identifier(s, where) for s in list_of(document["symbols"], where))
     return PlanKernel(
         _identifier(document["id"], where),
-        parse_digest(str_of(document["signature"], where)),
-        parse_digest(str_of(document["candidate"], where)),
+        digest_from_json(document["signature"], where),
+        digest_from_json(document["candidate"], where),
         CodeFormat(_identifier(document["format"], where)),
         int_of(document["offset"], where, 0, SIZE_LIMIT),
         int_of(document["size"], where, 1, SIZE_LIMIT),
-        parse_digest(str_of(document["digest"], where)),
+        digest_from_json(document["digest"], where),
         facts_from_json(document["facts"], where),
         symbols,
         recipe_from_json(document["recipe"], symbols, where),
@@ -205,7 +205,7 @@ def _host_from_json(value: Json, where: str) -> HostCode:
         CodeFormat(_identifier(document["format"], where)),
         int_of(document["offset"], where, 0, SIZE_LIMIT),
         int_of(document["size"], where, 1, SIZE_LIMIT),
-        parse_digest(str_of(document["digest"], where)),
+        digest_from_json(document["digest"], where),
         facts_from_json(document["facts"], where),
     )
 
@@ -218,7 +218,7 @@ def _tensor_from_json(value: Json, where: str) -> PlanTensor:
         int_of(document["size"], where, 0, SIZE_LIMIT),
         int_of(document["kernel"], where, 0, 1 << 20),
         int_of(document["operand"], where, 0, 1 << 16),
-        tuple(parse_digest(str_of(s, where)) for s in list_of(document["sources"], where)),
+        tuple([digest_from_json(s, where) for s in list_of(document["sources"], where)]),
     )
 
 
@@ -383,10 +383,9 @@ def _integers(value: Json, where: str) -> tuple[int, ...]:
 
 
 def _identifier(value: Json, where: str) -> str:
-    text = str_of(value, where)
-    if not is_identifier(text):
-        raise SchemaError(f"{where}: {text[:40]!r} is no identifier")
-    return text
+    if type(value) is str and is_identifier(value):
+        return value
+    raise SchemaError(f"{where}: {str_of(value, where)[:40]!r} is no identifier")
 
 
 def evaluate_all(values: Sequence[Dim], bindings: Mapping[str, int]) -> tuple[int, ...]:
