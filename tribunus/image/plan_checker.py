@@ -234,11 +234,13 @@ def _check_launch(
     buffers: list[int] = []
     operands = (*recipe.inputs, *recipe.outputs)
     first_weight = len(operands)
+    behind_weights = first_weight + len(recipe.weights)
+    tensor_kind = SlotKind.TENSOR
     for position, slot in enumerate(launch.args):
-        is_weight = first_weight <= position < first_weight + len(recipe.weights)
-        if is_weight != (slot.kind is SlotKind.TENSOR):
+        is_weight = first_weight <= position < behind_weights
+        if is_weight != (slot.kind is tensor_kind):
             raise PlanError(f"{at}: argument {position} is a {slot.kind.value}")
-        if slot.kind is SlotKind.TENSOR:
+        if is_weight:
             if slot.index >= len(plan.tensors):
                 raise TensorBoundsError(f"{at}: tensor {slot.index} does not exist")
             tensor = plan.tensors[slot.index]
@@ -248,12 +250,11 @@ def _check_launch(
             continue
         if slot.index >= len(profile.buffers):
             raise ArenaBoundsError(f"{at}: buffer {slot.index} does not exist")
-        need = need_of[min(position, len(need_of) - 1)]
-        if need > profile.buffers[slot.index].size:
-            have = profile.buffers[slot.index].size
-            raise ArenaBoundsError(f"{at}: argument {position} needs {need} bytes, its buffer has {have}")
-        align = operands[position].align if position < len(operands) else TENSOR_ALIGN
-        if profile.buffers[slot.index].offset % align:
+        need, buffer = need_of[min(position, first_weight)], profile.buffers[slot.index]
+        if need > buffer.size:
+            raise ArenaBoundsError(f"{at}: argument {position} needs {need} bytes, its buffer has {buffer.size}")
+        align = operands[position].align if position < first_weight else TENSOR_ALIGN
+        if buffer.offset % align:
             raise ArenaBoundsError(f"{at}: argument {position} must lie at a multiple of {align}")
         buffers.append(slot.index)
     inputs, outputs = len(recipe.inputs), len(recipe.outputs)
@@ -312,8 +313,9 @@ def _check_flow(profile: Profile, accesses: Sequence[_Access], where: str) -> No
     parent = [n if b.view_of is None else b.view_of for n, b in enumerate(profile.buffers)]
     first: dict[int, int] = {}
     last: dict[int, int] = {}
+    input_role, state_role = BufferRole.INPUT, BufferRole.STATE
     for number, buffer in enumerate(profile.buffers):
-        if buffer.role in (BufferRole.INPUT, BufferRole.STATE):
+        if buffer.role is input_role or buffer.role is state_role:
             first[parent[number]], last[parent[number]] = -1, end
     for position, access in enumerate(accesses):
         for number in access.reads:
@@ -323,7 +325,7 @@ def _check_flow(profile: Profile, accesses: Sequence[_Access], where: str) -> No
                 )
             last[parent[number]] = max(last[parent[number]], position)
         for number in (*access.writes, *access.scratch):
-            if profile.buffers[number].role is BufferRole.INPUT:
+            if profile.buffers[number].role is input_role:
                 raise AliasError(f"{where}, launch {position} writes an input")
             first.setdefault(parent[number], position)
             last[parent[number]] = max(last.get(parent[number], position), position)

@@ -9,6 +9,7 @@ verified payloads, the marks and the time.
 from __future__ import annotations
 
 import binascii
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -252,7 +253,7 @@ def load_policy(path: Path, marks: HighWaterMarks | None) -> TrustPolicy:
         policy = decode_policy(data)
     except PolicyError as error:
         raise PolicyError(f"{path}: {error.detail}", remedy=error.remedy) from None
-    origin = digest_bytes(str(path.resolve()).encode("utf-8", "surrogateescape"))
+    origin = digest_bytes(os.path.realpath(path).encode("utf-8", "surrogateescape"))
     return _with_origin(policy, origin, marks)
 
 

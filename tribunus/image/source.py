@@ -228,11 +228,20 @@ def _identity(status: os.stat_result) -> tuple[int, int, int, int, int]:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino
 
 
+def _folders_of(path: str) -> list[str]:
+    """The folders that an absolute path leads through, the innermost first."""
+    found: list[str] = []
+    while path != "/":
+        path = path.rpartition("/")[0] or "/"
+        found.append(path)
+    return found
+
+
 def _in_place_refusal(path: Path, status: os.stat_result) -> str | None:
     try:
-        real = path.resolve(strict=True)
+        real = os.path.realpath(path, strict=True)
         found = os.lstat(real)
-        parents = [(folder, os.lstat(folder)) for folder in real.parents]
+        parents = [(folder, os.lstat(folder)) for folder in _folders_of(real)]
     except OSError as error:
         return f"ownership of the file cannot be determined: {error.strerror}"
     if _identity(found) != _identity(status):

@@ -97,7 +97,8 @@ def type_from_json(value: Json, names: Sequence[str], where: str) -> TensorType:
     """Inverse of ``type_to_json``.  Raises SchemaError."""
     document = object_of(value, where, _TYPE_KEYS, _QUANTIZATION)
     shape = dims.shape_from_json(document["shape"], names, where)
-    return TensorType(dtype_of(document["dtype"], where), shape, _quantization(document.get("quantization"), where))
+    quantization = _quantization(document["quantization"], where) if "quantization" in document else None
+    return TensorType(dtype_of(document["dtype"], where), shape, quantization)
 
 
 def dtype_of(value: Json, where: str) -> DType:
