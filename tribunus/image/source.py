@@ -213,9 +213,12 @@ def hash_range(source: ImageSource, offset: int, size: int) -> Digest:
     """SHA-256 of these bytes, in place where that is allowed, else through one small buffer."""
     if source.in_place_refusal is None and size >= CHUNK and offset % mmap.ALLOCATIONGRANULARITY == 0:
         return digest_bytes(source.map(offset, size))
+    buffer = memoryview(bytearray(min(size, CHUNK)))
+    if size <= CHUNK:
+        source.read_into(offset, buffer)
+        return digest_bytes(buffer)
     import hashlib
 
-    buffer = memoryview(bytearray(min(size, CHUNK)))
     state = hashlib.sha256()
     for start in range(0, size, CHUNK):
         chunk = buffer[: min(CHUNK, size - start)]
