@@ -43,14 +43,12 @@ else:
             names = tuple(members.get("__annotations__", ()))
             stated = {name: members.pop(name) for name in names if name in members}
             special = {name: value for name, value in stated.items() if type(value) is field}
-            shape = _Shape(
-                names,
-                {name: value for name, value in stated.items() if name not in special},
-                tuple(name for name in names if name not in special or special[name].init),
-                tuple(name for name in names if name not in special or special[name].repr),
-                kw_only,
-                "__post_init__" in members,
-            )
+            taken = shown = names
+            if special:
+                taken = tuple(name for name in names if name not in special or special[name].init)
+                shown = tuple(name for name in names if name not in special or special[name].repr)
+            defaults = {name: value for name, value in stated.items() if name not in special}
+            shape = _Shape(names, defaults, taken, shown, kw_only, "__post_init__" in members)
             members |= {
                 "__slots__": names,
                 "__match_args__": () if kw_only else shape.taken,
