@@ -109,6 +109,45 @@ VALUES = st.recursive(
 )
 
 
+@given(VALUES, st.sampled_from([(",", ":"), (", ", ":"), (",", ": ")]), st.booleans(), st.booleans())
+def test_of_all_texts_of_a_value_only_the_canonical_one_is_read(
+    value: Json, separators: tuple[str, str], ordered: bool, escaped: bool
+) -> None:
+    text = json.dumps(value, separators=separators, sort_keys=ordered, ensure_ascii=escaped)
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        return
+    if data == encode(value):
+        assert decode(data, limit=LIMIT) == value
+    else:
+        with pytest.raises(JsonCanonError):
+            decode(data, limit=LIMIT)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a":[1,2,-0]}',
+        b'{"a":[1,2], "b":"x"}',
+        b'{"a":{"c":1,"b":2}}',
+        b'["a","\\u0062"]',
+        b'{"a":1,"a":10}',
+        b"[true, 1]",
+        b" [null]",
+        b"[10 ]",
+    ],
+)
+def test_a_text_that_is_longer_or_in_another_order_than_the_canonical_one_is_refused(text: bytes) -> None:
+    with pytest.raises((JsonCanonError, JsonDuplicateKeyError)):
+        decode(text, limit=LIMIT)
+
+
+@pytest.mark.parametrize("number", [0, 9, 10, -1, -9, -10, MAX_INTEGER, -MAX_INTEGER])
+def test_numbers_of_any_length_are_read(number: int) -> None:
+    assert decode(b"[%d]" % number, limit=LIMIT) == [number]
+
+
 @given(VALUES)
 def test_encoding_and_decoding_are_inverse(value: Json) -> None:
     data = encode(value)

@@ -82,7 +82,7 @@ WRONG: tuple[Callable[[Callable[..., object]], object], ...] = (
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("made_before", [0, 100])
+@pytest.mark.parametrize("made_before", [0, 500])
 def test_instances_are_those_of_the_standard_library(
     call: Callable[[Callable[..., object]], object], made_before: int
 ) -> None:
@@ -98,7 +98,7 @@ def test_instances_are_those_of_the_standard_library(
 
 
 @pytest.mark.parametrize("call", WRONG)
-@pytest.mark.parametrize("made_before", [0, 100])
+@pytest.mark.parametrize("made_before", [0, 500])
 def test_wrong_arguments_are_refused_in_the_same_words(
     call: Callable[[Callable[..., object]], object], made_before: int
 ) -> None:
@@ -169,6 +169,30 @@ def test_threads_may_make_the_first_instances() -> None:
     for thread in threads:
         thread.join()
     assert sorted(r.one for r in found) == sorted([*range(200)] * 4)
+
+
+def test_records_of_no_field_and_of_many_are_made_too() -> None:
+    @records.dataclass(frozen=True, slots=True)
+    class Empty:
+        """No field."""
+
+    names = [f"field_{n}" for n in range(20)]
+    base = type("Wide", (), {"__annotations__": dict.fromkeys(names, "int"), "field_19": 19})
+    wide: Any = records.dataclass(frozen=True, slots=True)(base)
+    assert Empty() == Empty()
+    assert [getattr(wide(*range(19)), name) for name in names] == [*range(20)]
+    assert wide(*range(19)) == wide(**{name: n for n, name in enumerate(names)})
+
+
+def test_a_field_without_a_default_behind_one_with_a_default_is_refused() -> None:
+    with pytest.raises(TypeError, match="default"):
+
+        @records.dataclass(frozen=True, slots=True)
+        class Wrong:
+            """As the standard library does."""
+
+            one: int = 1
+            two: int  # type: ignore[misc]
 
 
 def test_no_thawed_record_is_made() -> None:

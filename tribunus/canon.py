@@ -1,6 +1,6 @@
 """Canonical JSON and digests: one byte string for one value, and no second reading of it.
 
-Imported by: every room that hashes or stores documents.  Imports: errors.  Standard library only (the runtime uses it).
+Imported by: every room that hashes or stores documents.  Imports: errors, sha256.
 
 The form is RFC 8785 restricted to a subset in which ``json.dumps`` with sorted keys *is* RFC 8785: ASCII keys, no
 floats, integers within +-(2**53 - 1).  Floating point values travel as bit strings, ``"f32:3f800000"``.
@@ -8,10 +8,10 @@ floats, integers within +-(2**53 - 1).  Floating point values travel as bit stri
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import json
 import struct
-from collections.abc import Iterable
+from itertools import pairwise
 from typing import Final, NewType, NoReturn, TypeAlias
 
 from tribunus.errors import (
@@ -24,6 +24,7 @@ from tribunus.errors import (
     JsonSizeError,
     SchemaError,
 )
+from tribunus.sha256 import sha256
 
 Json: TypeAlias = "bool | int | str | list[Json] | dict[str, Json] | None"
 JsonObject: TypeAlias = "dict[str, Json]"
@@ -39,7 +40,8 @@ _IDENTIFIER: Final = _ALPHANUMERIC + "._/+-"
 
 def encode(value: Json) -> bytes:
     """Canonical bytes of ``value``.  Raises JsonFloatError, JsonIntegerError or JsonCanonError for what has none."""
-    _check(value, 0)
+    if not _is_plain(value):
+        _check(value, 0)
     return _dump(value)
 
 
@@ -66,7 +68,14 @@ def decode(data: bytes | memoryview, *, limit: int) -> Json:
 
 def digest_bytes(data: bytes | bytearray | memoryview) -> Digest:
     """SHA-256 of ``data``."""
-    return Digest(hashlib.sha256(data).hexdigest())
+    return Digest(sha256(data).hex())
+
+
+def text_of(value: Json) -> str:
+    """Canonical text of ``value``, to be put together with other such text.  Raises as ``encode`` does."""
+    if type(value) is int and -MAX_INTEGER <= value <= MAX_INTEGER:
+        return str(value)
+    return encode(value).decode("utf-8")
 
 
 def digest_of(value: Json) -> Digest:
@@ -79,6 +88,13 @@ def parse_digest(text: str) -> Digest:
     if len(text) != 64 or text.strip(_HEXADECIMAL):
         raise DigestSyntaxError(f"{text[:80]!r} is not a SHA-256 digest")
     return Digest(text)
+
+
+def digest_from_json(value: Json, where: str) -> Digest:
+    """``value`` as a digest.  Raises SchemaError, DigestSyntaxError."""
+    if type(value) is str and len(value) == 64 and not value.strip(_HEXADECIMAL):
+        return Digest(value)
+    return parse_digest(str_of(value, where))
 
 
 def is_identifier(text: str) -> bool:
@@ -136,6 +152,13 @@ def int_of(value: Json, where: str, low: int = 0, high: int = MAX_INTEGER) -> in
     return value
 
 
+def ints_of(value: Json, where: str, low: int = 0, high: int = MAX_INTEGER) -> tuple[int, ...]:
+    """``value`` as a list of integers (never bools) within [low, high].  Raises SchemaError."""
+    items = list_of(value, where)
+    found = [item for item in items if type(item) is int and low <= item <= high]
+    return tuple(found) if len(found) == len(items) else tuple(int_of(item, where, low, high) for item in items)
+
+
 def str_of(value: Json, where: str) -> str:
     """``value`` as a string.  Raises SchemaError."""
     if type(value) is not str:
@@ -153,15 +176,16 @@ def bool_of(value: Json, where: str) -> bool:
 def _decode_canonical(raw: bytes) -> tuple[bool, Json]:
     """Whether ``raw`` is canonical, and its value.  False: it may still be; the exact path decides, and words refusals.
 
-    Nothing of Python runs for each number or object here.  A repeated key is lost in parsing, so that encoding gives
-    other bytes; long integers and depth are looked at afterwards; text beyond ASCII is left to the exact path.
+    Of ASCII text without backslashes: the canonical form is the shortest way to write a value.  White space, ``-0`` and
+    a repeated key, which is lost in parsing, only make it longer.  So text of exactly that length whose keys are in
+    order is canonical, and nothing needs to be encoded again.
     """
+    if not raw.isascii() or b"\\" in raw:
+        return False, None
     try:
-        if not raw.isascii():
-            return False, None
         text = raw.decode("ascii")
         value = _parse(_PLAIN, text)
-        accepted = _ENCODER.encode(value) == text and _is_bounded([value], 0)
+        accepted = _canonical_length(value) == len(text)
     except (ValueError, RecursionError, JsonFloatError):
         return False, None
     return accepted, value
@@ -172,22 +196,78 @@ def _parse(decoder: json.JSONDecoder, text: str) -> Json:
     return value
 
 
-def _is_bounded(values: Iterable[Json], depth: int) -> bool:
-    """Whether integers and depth of parsed values are within bounds."""
-    if depth > MAX_DEPTH:
-        return not any(True for _ in values)
-    for value in values:
-        if type(value) is str:
-            continue
-        if isinstance(value, dict):
-            if not _is_bounded(value.values(), depth + 1):
+def _canonical_length(parsed: Json) -> int:
+    """Characters in which a parsed value of plain text is written; -1 if keys are out of order, or a bound is exceeded.
+
+    Level by level: this runs for every document that is opened.
+    """
+    length = 0
+    level = [parsed]
+    for _ in range(MAX_DEPTH + 1):
+        below: list[Json] = []
+        for item in level:
+            if type(item) is int:
+                if 0 <= item < 10:
+                    length += 1
+                elif -MAX_INTEGER <= item <= MAX_INTEGER:
+                    length += len(str(item))
+                else:
+                    return -1
+            elif type(item) is str:
+                length += len(item) + 2
+            elif type(item) is list:
+                length += len(item) + 1 if item else 2
+                below += item
+            elif type(item) is dict:
+                frame = _frame_length(tuple(item))
+                if frame < 0:
+                    return -1
+                length += frame
+                below += item.values()
+            else:
+                length += 5 if item is False else 4
+        if not below:
+            return length
+        level = below
+    return -1
+
+
+@functools.lru_cache(maxsize=256)
+def _frame_length(keys: tuple[str, ...]) -> int:
+    """Characters of an object with these keys but for its values; -1 if the keys do not ascend."""
+    if any(left >= right for left, right in pairwise(keys)):
+        return -1
+    return sum(map(len, keys)) + 4 * len(keys) + 1 if keys else 2
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value has a canonical form for certain; False: ``_check`` decides, and words the refusal."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        below: list[object] = []
+        for item in level:
+            if type(item) is str or item is None:
+                continue
+            if type(item) is int:
+                if not -MAX_INTEGER <= item <= MAX_INTEGER:
+                    return False
+            elif type(item) is list:
+                below += item
+            elif type(item) is dict:
+                if not _are_plain(tuple(item)):
+                    return False
+                below += item.values()
+            elif type(item) is not bool:
                 return False
-        elif isinstance(value, list):
-            if not _is_bounded(value, depth + 1):
-                return False
-        elif isinstance(value, int) and not -MAX_INTEGER <= value <= MAX_INTEGER:
-            return False
-    return True
+        if not below:
+            return True
+        level = below
+    return False
+
+
+@functools.lru_cache(maxsize=256)
+def _are_plain(keys: tuple[object, ...]) -> bool:
+    return all(isinstance(key, str) and key.isascii() for key in keys)
 
 
 def _dump(value: Json) -> bytes:
@@ -239,7 +319,9 @@ def _object(pairs: list[tuple[str, Json]]) -> JsonObject:
     return found
 
 
-_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_ENCODER: Final = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
+)
 _PLAIN: Final = json.JSONDecoder(parse_float=_no_float, parse_constant=_no_float)
 _STRICT: Final = json.JSONDecoder(
     parse_float=_no_float, parse_constant=_no_float, parse_int=_integer, object_pairs_hook=_object

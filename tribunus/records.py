@@ -1,11 +1,12 @@
 """Frozen slotted dataclasses that cost little to define, for the modules that opening an image loads.
 
-Imported by: every room that the runtime loads.  Imports: nothing of ours.
+Imported by: every room that the runtime loads.  Imports: constructors.
 
 The standard decorator compiles up to seven methods for each class when its module is imported, which costs more than
-opening a small image.  This one compiles nothing then: methods are closures over the names of the fields, and a class
-of which many instances are made gets a compiled constructor after the first few.  Type checkers see the standard
-decorator, and ``dataclasses.replace`` and ``dataclasses.fields`` work: their table is made when it is asked for.
+opening a small image.  This one compiles nothing then: a constructor is a renamed copy of one that was compiled before,
+other methods are closures over the names of the fields, and a class of which many instances are compared gets compiled
+comparisons.  Type checkers see the standard decorator, and ``dataclasses.replace`` and ``dataclasses.fields`` work:
+their table is made when it is asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 else:
     from operator import attrgetter
 
-    CALLS_BEFORE_COMPILING = 64
+    from tribunus.constructors import CONSTRUCTORS
+
+    COMPARISONS_BEFORE_COMPILING = 400
 
     class field:
         """A field outside the constructor (``init=False``) or not shown (``repr=False``)."""
@@ -40,33 +43,23 @@ else:
             names = tuple(members.get("__annotations__", ()))
             stated = {name: members.pop(name) for name in names if name in members}
             special = {name: value for name, value in stated.items() if type(value) is field}
-            shape = _Shape(
-                names,
-                {name: value for name, value in stated.items() if name not in special},
-                tuple(name for name in names if name not in special or special[name].init),
-                tuple(name for name in names if name not in special or special[name].repr),
-                kw_only,
-                "__post_init__" in members,
-            )
+            taken = shown = names
+            if special:
+                taken = tuple(name for name in names if name not in special or special[name].init)
+                shown = tuple(name for name in names if name not in special or special[name].repr)
+            defaults = {name: value for name, value in stated.items() if name not in special}
+            shape = _Shape(names, defaults, taken, shown, kw_only, "__post_init__" in members)
             members |= {
                 "__slots__": names,
                 "__match_args__": () if kw_only else shape.taken,
-                "__dataclass_fields__": _FieldTable(shape),
-                "__init__": _init_of(shape),
-                "__setattr__": _refuse_set,
-                "__delattr__": _refuse_delete,
-                "__getstate__": _state_of(names),
-                "__setstate__": _restore_of(names),
+                "__record__": shape,
             }
-            members.setdefault("__repr__", _repr_of(shape.shown))
-            if eq:
-                members |= _equality_of(shape)
-            if order:
-                members |= _order_of(names)
-            made = type(cls)(cls.__name__, cls.__bases__, members)
+            base = _OrderedRecord if order else _EqualRecord if eq else _Record
+            bases = (*[other for other in cls.__bases__ if other is not object], base)
+            made = type(cls)(cls.__name__, bases, members)
             made.__qualname__ = cls.__qualname__
             shape.owner = made
-            shape.setters = [made.__dict__[name].__set__ for name in shape.taken]
+            made.__init__ = _init_of(made, shape)
             return made
 
         return make
@@ -75,14 +68,13 @@ else:
         """What a record's methods are made from."""
 
         __slots__ = (
-            "calls",
             "comparisons",
             "defaults",
             "has_post_init",
+            "key",
             "kw_only",
             "names",
             "owner",
-            "setters",
             "shown",
             "taken",
         )
@@ -94,23 +86,19 @@ else:
             self.shown = shown
             self.kw_only = kw_only
             self.has_post_init = has_post_init
-            self.calls = 0
             self.comparisons = 0
+            self.key = attrgetter(*names) if len(names) > 1 else lambda record: [getattr(record, n) for n in names]
             self.owner = None
-            self.setters = ()
 
     class _FieldTable:
         """Fields as the standard library describes them, taken from a twin that it makes itself."""
 
-        __slots__ = ("_shape",)
-
-        def __init__(self, shape):
-            self._shape = shape
+        __slots__ = ()
 
         def __get__(self, instance, owner):
             import dataclasses
 
-            shape, annotations = self._shape, owner.__annotations__
+            shape, annotations = owner.__record__, owner.__annotations__
             stated = []
             for name in shape.names:
                 described = dataclasses.field(init=name in shape.taken, repr=name in shape.shown)
@@ -119,36 +107,110 @@ else:
             owner.__dataclass_fields__ = twin.__dataclass_fields__
             return owner.__dataclass_fields__
 
-    def _init_of(shape):
-        expected = len(shape.taken)
+    class _Record:
+        """What all records do alike, by the shape of their class."""
 
+        __slots__ = ()
+        __dataclass_fields__ = _FieldTable()
+
+        def __repr__(self):
+            shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__record__.shown)
+            return f"{type(self).__qualname__}({shown})"
+
+        def __setattr__(self, name, value):
+            from dataclasses import FrozenInstanceError
+
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+        def __delattr__(self, name):
+            from dataclasses import FrozenInstanceError
+
+            raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+        def __getstate__(self):
+            return [getattr(self, name) for name in self.__record__.names]
+
+        def __setstate__(self, state):
+            for name, value in zip(self.__record__.names, state, strict=True):
+                object.__setattr__(self, name, value)
+
+    class _EqualRecord(_Record):
+        """Records of one class are equal if their fields are."""
+
+        __slots__ = ()
+
+        def __eq__(self, other):
+            key = _counted_key(self.__record__)
+            return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
+
+        def __hash__(self):
+            key = _counted_key(self.__record__)
+            return hash(tuple(key(self)))
+
+    class _OrderedRecord(_EqualRecord):
+        """Records of one class are ordered as their fields are."""
+
+        __slots__ = ()
+
+        def __lt__(self, other):
+            key = self.__record__.key
+            return key(self) < key(other) if other.__class__ is self.__class__ else NotImplemented
+
+        def __le__(self, other):
+            key = self.__record__.key
+            return key(self) <= key(other) if other.__class__ is self.__class__ else NotImplemented
+
+        def __gt__(self, other):
+            key = self.__record__.key
+            return key(self) > key(other) if other.__class__ is self.__class__ else NotImplemented
+
+        def __ge__(self, other):
+            key = self.__record__.key
+            return key(self) >= key(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def _counted_key(shape):
+        """The fields as one value, of a class that gets comparisons of its own once many were made."""
+        shape.comparisons += 1
+        if shape.comparisons > COMPARISONS_BEFORE_COMPILING:
+            _compile_equality(shape)
+        return shape.key
+
+    def _init_of(owner, shape):
+        """A constructor with the fields as its parameters: a copy of one that is compiled already, renamed."""
+        setters = [owner.__dict__[name].__set__ for name in shape.taken]
+        if not 0 < len(setters) <= len(CONSTRUCTORS):
+            return _compiled_init(owner, shape, setters)
+        fill = CONSTRUCTORS[len(setters) - 1](*setters)
+        names = ("self", *shape.taken)
+        if shape.kw_only:
+            fill.__code__ = fill.__code__.replace(co_varnames=names, co_argcount=1, co_kwonlyargcount=len(setters))
+            fill.__kwdefaults__ = shape.defaults
+        else:
+            optional = [name for name in shape.taken if name in shape.defaults]
+            if optional != list(shape.taken[len(shape.taken) - len(optional) :]):
+                raise TypeError(f"{owner.__qualname__}: a field without a default follows one with a default")
+            fill.__code__ = fill.__code__.replace(co_varnames=names)
+            fill.__defaults__ = tuple(shape.defaults[name] for name in optional)
+        fill.__qualname__ = f"{owner.__qualname__}.__init__"
+        return _checked(fill) if shape.has_post_init else fill
+
+    def _checked(fill):
         def __init__(self, *args, **keywords):
-            shape.calls += 1
-            exact = not keywords and len(args) == expected and not shape.kw_only
-            values = args if exact else _arranged(shape, args, keywords)
-            if values is None or shape.calls > CALLS_BEFORE_COMPILING:
-                _compile_init(shape)
-                shape.owner.__init__(self, *args, **keywords)
-                return
-            for set_field, value in zip(shape.setters, values, strict=True):
-                set_field(self, value)
-            if shape.has_post_init:
-                self.__post_init__()
+            fill(self, *args, **keywords)
+            self.__post_init__()
 
         return __init__
 
-    def _compile_init(shape):
-        """Give the class a constructor in which no loop is left; it also words the errors of wrong arguments."""
-        owner = shape.owner
-        values = {f"set_{name}": set_field for name, set_field in zip(shape.taken, shape.setters, strict=True)}
+    def _compiled_init(owner, shape, setters):
+        values = {f"set_{name}": set_field for name, set_field in zip(shape.taken, setters, strict=True)}
         values |= {f"default_{name}": value for name, value in shape.defaults.items()}
         parameters = [f"{name}=default_{name}" if name in shape.defaults else name for name in shape.taken]
         star = ["*"] if shape.kw_only and parameters else []
         body = [f"set_{name}(self, {name})" for name in shape.taken]
-        if shape.has_post_init:
-            body.append("self.__post_init__()")
         text = f"def __init__({', '.join(['self', *star, *parameters])}):\n " + "\n ".join(body or ["pass"])
         _install(owner, text, values)
+        fill = owner.__dict__["__init__"]
+        return _checked(fill) if shape.has_post_init else fill
 
     def _install(owner, text, values):
         made = {}
@@ -156,36 +218,6 @@ else:
         for name, function in made.items():
             function.__qualname__ = f"{owner.__qualname__}.{name}"
             setattr(owner, name, function)
-
-    def _arranged(shape, args, keywords):
-        """One value for each field in order, or None where the arguments do not fit."""
-        if len(args) > (0 if shape.kw_only else len(shape.taken)):
-            return None
-        rest = {**shape.defaults, **keywords}
-        given = shape.taken[: len(args)]
-        if keywords.keys() - shape.taken or not keywords.keys().isdisjoint(given):
-            return None
-        missing = shape.taken[len(args) :]
-        if any(name not in rest for name in missing):
-            return None
-        return (*args, *[rest[name] for name in missing])
-
-    def _equality_of(shape):
-        key = _key_of(shape.names)
-
-        def __eq__(self, other):
-            shape.comparisons += 1
-            if shape.comparisons > CALLS_BEFORE_COMPILING:
-                _compile_equality(shape)
-            return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
-
-        def __hash__(self):
-            shape.comparisons += 1
-            if shape.comparisons > CALLS_BEFORE_COMPILING:
-                _compile_equality(shape)
-            return hash(key(self))
-
-        return {"__eq__": __eq__, "__hash__": __hash__}
 
     def _compile_equality(shape):
         left, right = (f"({''.join(f'{side}.{name}, ' for name in shape.names)})" for side in ("self", "other"))
@@ -195,57 +227,6 @@ else:
             f"def __hash__(self):\n return hash({left})"
         )
         _install(shape.owner, text, {})
-
-    def _key_of(names):
-        if len(names) > 1:
-            return attrgetter(*names)
-        return lambda record: tuple([getattr(record, name) for name in names])
-
-    def _repr_of(names):
-        def __repr__(self):
-            return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
-
-        return __repr__
-
-    def _order_of(names):
-        key = _key_of(names)
-
-        def __lt__(self, other):
-            return key(self) < key(other) if other.__class__ is self.__class__ else NotImplemented
-
-        def __le__(self, other):
-            return key(self) <= key(other) if other.__class__ is self.__class__ else NotImplemented
-
-        def __gt__(self, other):
-            return key(self) > key(other) if other.__class__ is self.__class__ else NotImplemented
-
-        def __ge__(self, other):
-            return key(self) >= key(other) if other.__class__ is self.__class__ else NotImplemented
-
-        return {"__lt__": __lt__, "__le__": __le__, "__gt__": __gt__, "__ge__": __ge__}
-
-    def _state_of(names):
-        def __getstate__(self):
-            return [getattr(self, name) for name in names]
-
-        return __getstate__
-
-    def _restore_of(names):
-        def __setstate__(self, state):
-            for name, value in zip(names, state, strict=True):
-                object.__setattr__(self, name, value)
-
-        return __setstate__
-
-    def _refuse_set(self, name, value):
-        from dataclasses import FrozenInstanceError
-
-        raise FrozenInstanceError(f"cannot assign to field {name!r}")
-
-    def _refuse_delete(self, name):
-        from dataclasses import FrozenInstanceError
-
-        raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
 __all__ = ["dataclass", "field"]

@@ -8,7 +8,8 @@ bytes, which may be copied to any address that is a multiple of 256.
 
 from __future__ import annotations
 
-from array import array
+import ctypes
+import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
@@ -28,13 +29,14 @@ class FlatBound:
     def __init__(self, address: int, code: ExecutableBytes | None = None) -> None:
         self._address = address
         self._code = code
-        self._tables: list[array[int]] = []
+        self._tables: list[bytearray] = []
 
     def launch(self, buffers: Sequence[int], params: Sequence[int], parts: int) -> tuple[Words, ...]:
         """Words of each part."""
-        addresses, values = array("Q", buffers or (0,)), array("q", params or (0,))
-        self._tables += (addresses, values)
-        a0, a1 = addresses.buffer_info()[0], values.buffer_info()[0]
+        table = bytearray(struct.pack(f"={len(buffers)}Q{len(params) or 1}q", *buffers, *(params or (0,))))
+        self._tables.append(table)
+        a0 = ctypes.addressof(ctypes.c_char.from_buffer(table))
+        a1 = a0 + 8 * len(buffers)
         return tuple([Words(self._address, a0, a1, part, parts) for part in range(parts)])
 
     def close(self) -> None:

@@ -69,9 +69,9 @@ def images() -> Model:
     return Model(builder.finish("main", (x,), (y, s)), builder.constants)
 
 
-def rows() -> Model:
-    """A range of rows through two products and a sum."""
-    symbol = Symbol("s0", "rows", 1, 4, 9)
+def rows(least: int = 1) -> Model:
+    """A range of nine numbers of rows, ``least`` the smallest, through two products and a sum."""
+    symbol = Symbol("s0", "rows", least, least + 3, least + 8)
     builder = ProgramBuilder(Constants(), (symbol,))
     random = np.random.default_rng(2)
     x = builder.input(TensorType(DType.F32, (Sym("s0"), 12)), "x")

@@ -43,6 +43,14 @@ def test_weights_lie_in_the_shard_as_the_model_has_them(tmp_path: Path) -> None:
         assert data == np.ascontiguousarray(model.constants.get(source)).tobytes()
 
 
+def test_weights_that_two_kernels_pack_to_equal_bytes_lie_in_the_shard_once(tmp_path: Path) -> None:
+    made = region([rows(), rows(10)], tmp_path)
+    checked(made)
+    assert len({tensor.kernel for tensor in made.plan.tensors}) == 2
+    (single,) = region([rows()], tmp_path).shards
+    assert made.shards == (single,)
+
+
 def test_code_lies_in_the_pack_where_the_plan_says(tmp_path: Path) -> None:
     made = region([rows()], tmp_path, host=True)
     for kernel in made.plan.kernels:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import mmap
 import os
 import struct
@@ -21,6 +20,7 @@ from typing import Final
 from tribunus.devices.machine_code import MachineCode, machine_code
 from tribunus.devices.replayer import Words
 from tribunus.errors import DeviceError, FeatureError, IntegrityError, NoExecError
+from tribunus.records import dataclass
 from tribunus.targets.detect import cpu_flags
 
 PAGE: Final = mmap.PAGESIZE
@@ -98,7 +98,9 @@ class ExecutableBytes:
         target[:] = data
         self.view = target.toreadonly()
         if digest is not None:
-            found = hashlib.sha256(self.view).hexdigest()
+            from tribunus.sha256 import sha256  # the children that run candidates hash nothing
+
+            found = sha256(self.view).hex()
             if found != digest:
                 self.close()
                 raise IntegrityError(f"code changed while it was loaded: {found[:16]} instead of {digest[:16]}")
@@ -168,11 +170,9 @@ class Walker:
     """
 
     def __init__(self) -> None:
-        code = host_machine_code()
-        self._code = ExecutableBytes(code.walk)
-        self._barrier = ExecutableBytes(code.barrier)
-        self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(self._code.address)
-        self.barrier = self._barrier.address
+        routines = _routines()
+        self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(routines.walk)
+        self.barrier = routines.barrier
 
     def walk(self, address: int, count: int) -> tuple[int, int]:
         """Run ``count`` steps at ``address``; the control word before and after, restored in between."""
@@ -188,10 +188,28 @@ class Walker:
         """The floating point control word of this thread: MXCSR on x86-64, FPCR on aarch64."""
         return self.walk(0, 0)[0]
 
-    def close(self) -> None:
-        """Unmap the code; nothing may be walking."""
-        self._code.close()
-        self._barrier.close()
+
+@dataclass(frozen=True, slots=True)
+class _Routines:
+    """This processor's routines in executable memory, by address."""
+
+    memory: ExecutableBytes
+    walk: int
+    barrier: int
+    xcr0: int
+
+
+@functools.cache
+def _routines() -> _Routines:
+    """Mapped once for the process, and never unmapped.  Raises DeviceError, NoExecError."""
+    code = host_machine_code()
+    starts: list[int] = []
+    data = b""
+    for routine in (code.walk, code.barrier, code.xcr0):
+        starts.append(len(data))
+        data += routine.ljust(_round_up(len(routine), CODE_ALIGN), b"\0")
+    memory = ExecutableBytes(data)
+    return _Routines(memory, *[memory.address + start for start in starts])
 
 
 def host_machine_code() -> MachineCode:
@@ -218,10 +236,7 @@ def xcr0() -> int | None:
     code = machine_code()
     if code is None or not code.xcr0 or "osxsave" not in _implied(cpu_flags()):
         return None
-    page = ExecutableBytes(code.xcr0)
-    value = int(ctypes.CFUNCTYPE(ctypes.c_uint64)(page.address)())
-    page.close()
-    return value
+    return int(ctypes.CFUNCTYPE(ctypes.c_uint64)(_routines().xcr0)())
 
 
 def _implied(flags: frozenset[str]) -> frozenset[str]:

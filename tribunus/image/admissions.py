@@ -14,11 +14,11 @@ from tribunus.canon import (
     Json,
     JsonObject,
     decode,
+    digest_from_json,
     encode,
     f64_to_text,
     int_of,
     object_of,
-    parse_digest,
     str_of,
     text_to_float,
 )
@@ -81,19 +81,26 @@ def line_from_json(value: Json) -> AdmissionLine:
     verdicts: dict[str, tuple[str, Digest]] = {}
     for name, item in checks.items():
         fields = object_of(item, where, _CHECK_KEYS)
-        verdicts[name] = (str_of(fields["verdict"], where), parse_digest(str_of(fields["receipt"], where)))
+        verdicts[name] = (str_of(fields["verdict"], where), digest_from_json(fields["receipt"], where))
     return AdmissionLine(
         str_of(document["kernel"], where),
-        parse_digest(str_of(document["artifact"], where)),
-        {name: str_of(text, where) for name, text in key.items()},
+        digest_from_json(document["artifact"], where),
+        _texts(key, where),
         verdicts,
         text_to_float(str_of(document["error_share"], where)),
         int_of(document["time_ns"], where),
         int_of(document["budget_ns"], where),
         str_of(document["replay"], where),
         str_of(document["executor"], where),
-        parse_digest(str_of(document["machine"], where)),
+        digest_from_json(document["machine"], where),
     )
+
+
+def _texts(fields: JsonObject, where: str) -> Mapping[str, str]:
+    found = {name: text for name, text in fields.items() if type(text) is str}
+    if len(found) != len(fields):
+        raise SchemaError(f"{where}: text was expected")
+    return found
 
 
 def encode_lines(lines: Sequence[AdmissionLine]) -> bytes:

@@ -7,7 +7,6 @@ Every document has one canonical byte string.  ``decode`` functions accept that 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
@@ -41,7 +40,6 @@ from tribunus.errors import (
 from tribunus.image import media
 from tribunus.records import dataclass
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 _PREFIX: Final = "sha256:"
 _MAX_SIZE: Final = 2**48
 
@@ -109,7 +107,7 @@ class ImageDocument:
     regions: tuple[RegionReference, ...]
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not is_identifier(self.name) or "/" in self.name or "+" in self.name:
             raise SchemaError(f"{self.name[:80]!r} cannot name an image: lower case letters, digits, '.', '_', '-'")
         if list(self.requires) != sorted(set(self.requires)):
             raise SchemaError("image requires: not sorted and unique")

@@ -7,7 +7,6 @@ The stored payload bytes are what is signed and verified; nothing is serialised 
 
 from __future__ import annotations
 
-import base64
 import binascii
 from typing import Final
 
@@ -16,10 +15,10 @@ from tribunus.canon import (
     Json,
     JsonObject,
     decode,
+    digest_from_json,
     encode,
     list_of,
     object_of,
-    parse_digest,
     str_of,
 )
 from tribunus.errors import EncodingError, EnvelopeError, StructureError
@@ -141,18 +140,18 @@ def _subject(value: Json) -> Subject:
     digest = object_of(fields["digest"], "statement subject digest", frozenset({"sha256"}))
     return Subject(
         name=str_of(fields["name"], "statement subject name"),
-        digest=parse_digest(str_of(digest["sha256"], "statement subject sha256")),
+        digest=digest_from_json(digest["sha256"], "statement subject sha256"),
     )
 
 
 def _to_base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
+    return binascii.b2a_base64(data, newline=False).decode("ascii")
 
 
 def _from_base64(text: str) -> bytes:
     """Standard alphabet, padded, no second spelling: non-zero trailing bits and line breaks are refused."""
     try:
-        data = base64.b64decode(text, validate=True)
+        data = binascii.a2b_base64(text, strict_mode=True)
     except (binascii.Error, ValueError):
         raise EnvelopeError("base64 text is malformed") from None
     if _to_base64(data) != text:

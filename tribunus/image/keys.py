@@ -8,7 +8,6 @@ read and nowhere else.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from tribunus.errors import EnvironmentFault, PolicyError, UsageError
 from tribunus.image.folders import config_folder, temporary_beside, write_new_file
 from tribunus.records import dataclass, field
+from tribunus.sha256 import sha256
 
 DEVELOPMENT_KEY: Final = "development.pem"
 
@@ -55,7 +55,7 @@ class PublicKey:
     @property
     def keyid(self) -> str:
         """SHA-256 of the SubjectPublicKeyInfo in DER, lowercase hexadecimal."""
-        return hashlib.sha256(_SPKI_PREFIX + self.raw).hexdigest()
+        return sha256(_SPKI_PREFIX + self.raw).hex()
 
     def verifies(self, signature: bytes, data: bytes) -> bool:
         """Whether ``signature`` is this key's over ``data``."""

@@ -1,6 +1,6 @@
 """Merkle tree of RFC 6962 over byte strings: root, inclusion proof and its check.
 
-Imported by: image, ledger.  Imports: nothing of ours.
+Imported by: image, ledger.  Imports: sha256.
 
 A leaf is SHA-256(0x00 || data), a node SHA-256(0x01 || left || right); a level of odd length carries its last node up
 unchanged, which gives the tree of the RFC's recursion.  The root of nothing is SHA-256 of the empty string.
@@ -8,19 +8,20 @@ unchanged, which gives the tree of the RFC's recursion.  The root of nothing is 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
+
+from tribunus.sha256 import sha256
 
 
 def leaf_hash(data: bytes) -> bytes:
     """Hash of one leaf."""
-    return hashlib.sha256(b"\x00" + data).digest()
+    return sha256(b"\x00" + data)
 
 
 def merkle_root(leaves: Sequence[bytes]) -> bytes:
     """Root over ``leaves``, the data (not the hashes) in order; 32 bytes."""
     if not leaves:
-        return hashlib.sha256(b"").digest()
+        return sha256(b"")
     level = [leaf_hash(leaf) for leaf in leaves]
     while len(level) > 1:
         level = _parents(level)
@@ -61,7 +62,7 @@ def is_included(data: bytes, index: int, size: int, proof: Sequence[bytes], root
 
 
 def _node(left: bytes, right: bytes) -> bytes:
-    return hashlib.sha256(b"\x01" + left + right).digest()
+    return sha256(b"\x01" + left + right)
 
 
 def _parents(level: list[bytes]) -> list[bytes]:

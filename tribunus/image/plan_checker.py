@@ -12,7 +12,6 @@ key is the kernel's.
 from __future__ import annotations
 
 import bisect
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
@@ -49,6 +48,7 @@ from tribunus.plan.plan import (
     Profile,
 )
 from tribunus.records import dataclass
+from tribunus.sha256 import sha256
 
 
 class CheckedRegion(Protocol):
@@ -126,9 +126,9 @@ def _check_key(plan: Plan, kernel: PlanKernel, line: AdmissionLine) -> None:
         "code": kernel.digest,
         "recipe": recipe_digest(kernel.recipe, kernel.symbols),
     }
-    for name, value in expected.items():
-        if line.key.get(name) != value:
-            raise ReceiptFailError(f"kernel {kernel.id}: its admission was made for another {name}")
+    if not expected.items() <= line.key.items():
+        name = next(name for name, value in expected.items() if line.key.get(name) != value)
+        raise ReceiptFailError(f"kernel {kernel.id}: its admission was made for another {name}")
     if kernel.key.arch != plan.arch:
         raise ReceiptFailError(f"kernel {kernel.id} was admitted for {kernel.key.arch}, the plan is for {plan.arch}")
 
@@ -145,12 +145,12 @@ def _check_pack(plan: Plan, pack: memoryview) -> None:
             raise KernelBoundsError(f"{name} at {offset} of {size} bytes is misaligned or outside the pack")
         if offset < covered:
             raise KernelBoundsError(f"{name} overlaps the code before it")
-        if bytes(pack[covered:offset]).strip(b"\0"):
+        if bytes(pack[covered:offset]) != bytes(offset - covered):
             raise KernelBoundsError(f"bytes before {name} belong to nothing and are not zero")
-        if hashlib.sha256(pack[offset : offset + size]).hexdigest() != digest:
+        if sha256(pack[offset : offset + size]).hex() != digest:
             raise IntegrityError(f"{name}: its bytes in the pack have another digest than the plan says")
         covered = offset + size
-    if bytes(pack[covered:]).strip(b"\0"):
+    if bytes(pack[covered:]) != bytes(len(pack) - covered):
         raise KernelBoundsError("bytes behind the last kernel belong to nothing and are not zero")
 
 
@@ -232,12 +232,15 @@ def _check_launch(
         own = dict(zip(kernel.symbols, launch.bind, strict=True))
         need_of = needs[launch.kernel, launch.bind] = _needed(recipe, own, scope)
     buffers: list[int] = []
-    first_weight = len(recipe.inputs) + len(recipe.outputs)
+    operands = (*recipe.inputs, *recipe.outputs)
+    first_weight = len(operands)
+    behind_weights = first_weight + len(recipe.weights)
+    tensor_kind = SlotKind.TENSOR
     for position, slot in enumerate(launch.args):
-        is_weight = first_weight <= position < first_weight + len(recipe.weights)
-        if is_weight != (slot.kind is SlotKind.TENSOR):
+        is_weight = first_weight <= position < behind_weights
+        if is_weight != (slot.kind is tensor_kind):
             raise PlanError(f"{at}: argument {position} is a {slot.kind.value}")
-        if slot.kind is SlotKind.TENSOR:
+        if is_weight:
             if slot.index >= len(plan.tensors):
                 raise TensorBoundsError(f"{at}: tensor {slot.index} does not exist")
             tensor = plan.tensors[slot.index]
@@ -247,12 +250,11 @@ def _check_launch(
             continue
         if slot.index >= len(profile.buffers):
             raise ArenaBoundsError(f"{at}: buffer {slot.index} does not exist")
-        need = need_of[min(position, len(need_of) - 1)]
-        if need > profile.buffers[slot.index].size:
-            have = profile.buffers[slot.index].size
-            raise ArenaBoundsError(f"{at}: argument {position} needs {need} bytes, its buffer has {have}")
-        align = _alignment(recipe, position)
-        if profile.buffers[slot.index].offset % align:
+        need, buffer = need_of[min(position, first_weight)], profile.buffers[slot.index]
+        if need > buffer.size:
+            raise ArenaBoundsError(f"{at}: argument {position} needs {need} bytes, its buffer has {buffer.size}")
+        align = operands[position].align if position < first_weight else TENSOR_ALIGN
+        if buffer.offset % align:
             raise ArenaBoundsError(f"{at}: argument {position} must lie at a multiple of {align}")
         buffers.append(slot.index)
     inputs, outputs = len(recipe.inputs), len(recipe.outputs)
@@ -272,13 +274,8 @@ def _needed(recipe: Recipe, own: Mapping[str, Dim], scope: DimScope) -> tuple[in
 
 
 def _bytes(type_: TensorType, layout: Layout, own: Mapping[str, Dim], scope: DimScope) -> int:
-    shape = tuple(dims.substitute(d, own) for d in type_.shape)
+    shape = tuple([dims.substitute(d, own) for d in type_.shape]) if own else type_.shape
     return scope.bounds(layout.elements(shape))[1] * type_.dtype.itemsize
-
-
-def _alignment(recipe: Recipe, position: int) -> int:
-    operands = (*recipe.inputs, *recipe.outputs)
-    return operands[position].align if position < len(operands) else TENSOR_ALIGN
 
 
 def _check_ports(profile: Profile, scope: DimScope, where: str) -> None:
@@ -316,8 +313,9 @@ def _check_flow(profile: Profile, accesses: Sequence[_Access], where: str) -> No
     parent = [n if b.view_of is None else b.view_of for n, b in enumerate(profile.buffers)]
     first: dict[int, int] = {}
     last: dict[int, int] = {}
+    input_role, state_role = BufferRole.INPUT, BufferRole.STATE
     for number, buffer in enumerate(profile.buffers):
-        if buffer.role in (BufferRole.INPUT, BufferRole.STATE):
+        if buffer.role is input_role or buffer.role is state_role:
             first[parent[number]], last[parent[number]] = -1, end
     for position, access in enumerate(accesses):
         for number in access.reads:
@@ -327,7 +325,7 @@ def _check_flow(profile: Profile, accesses: Sequence[_Access], where: str) -> No
                 )
             last[parent[number]] = max(last[parent[number]], position)
         for number in (*access.writes, *access.scratch):
-            if profile.buffers[number].role is BufferRole.INPUT:
+            if profile.buffers[number].role is input_role:
                 raise AliasError(f"{where}, launch {position} writes an input")
             first.setdefault(parent[number], position)
             last[parent[number]] = max(last.get(parent[number], position), position)

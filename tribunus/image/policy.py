@@ -8,8 +8,8 @@ verified payloads, the marks and the time.
 
 from __future__ import annotations
 
-import base64
-import re
+import binascii
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,7 @@ from tribunus.canon import (
     digest_bytes,
     encode,
     int_of,
+    is_identifier,
     list_of,
     object_of,
     str_of,
@@ -60,8 +61,7 @@ POLICY_FILE: Final = "trust.json"
 MARKS_FILE: Final = "trust-marks.json"
 MAX_POLICY: Final = media.MIB
 
-_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")
-_PATTERN = re.compile(r"[a-z0-9][a-z0-9._/+-]{0,127}\*?|\*")
+_DIGITS_TO_ZERO: Final = str.maketrans("123456789", "0" * 9)
 _REWRITE: Final = "canonical form: python3 -m json.tool --compact --sort-keys --no-ensure-ascii FILE NEW_FILE"
 
 
@@ -92,7 +92,7 @@ class Rule:
     def __post_init__(self) -> None:
         if not self.names or not self.targets or not self.keys:
             raise PolicyError("a rule needs names, targets and keys")
-        if bad := [text for text in (*self.names, *self.targets) if not _PATTERN.fullmatch(text)]:
+        if bad := [text for text in (*self.names, *self.targets) if not _is_pattern(text)]:
             raise PolicyError(f"{bad[0][:80]!r} is no name, nor a prefix with one '*' at its end")
         if len(set(self.keys)) != len(self.keys) or not 1 <= self.threshold <= len(self.keys):
             raise PolicyError("a rule's threshold lies between 1 and the number of its distinct keys")
@@ -127,7 +127,7 @@ class TrustPolicy:
         """Canonical bytes of the policy file."""
         keys: dict[str, Json] = {}
         for keyid, key in self.keys.items():
-            public = base64.b64encode(key.public.raw).decode("ascii")
+            public = binascii.b2a_base64(key.public.raw, newline=False).decode("ascii")
             entry: JsonObject = {"alg": "ed25519", "public": public}
             keys[keyid] = entry if key.not_after is None else {**entry, "not_after": key.not_after}
         rules: list[Json] = [
@@ -253,7 +253,7 @@ def load_policy(path: Path, marks: HighWaterMarks | None) -> TrustPolicy:
         policy = decode_policy(data)
     except PolicyError as error:
         raise PolicyError(f"{path}: {error.detail}", remedy=error.remedy) from None
-    origin = digest_bytes(str(path.resolve()).encode("utf-8", "surrogateescape"))
+    origin = digest_bytes(os.path.realpath(path).encode("utf-8", "surrogateescape"))
     return _with_origin(policy, origin, marks)
 
 
@@ -399,10 +399,10 @@ def _key(keyid: str, value: Json) -> TrustedKey:
         raise PolicyError(f"{where}: only ed25519 keys are trusted")
     text = str_of(fields["public"], where)
     try:
-        raw = base64.b64decode(text, validate=True)
+        raw = binascii.a2b_base64(text, strict_mode=True)
     except ValueError:
         raise PolicyError(f"{where}: public is not base64") from None
-    if base64.b64encode(raw).decode("ascii") != text:
+    if binascii.b2a_base64(raw, newline=False).decode("ascii") != text:
         raise PolicyError(f"{where}: public is not canonical base64")
     public = PublicKey(raw)
     if public.keyid != keyid:
@@ -424,12 +424,21 @@ def _rule(value: Json) -> Rule:
     )
 
 
+def _is_pattern(text: str) -> bool:
+    """``*``, or an identifier that one ``*`` may follow."""
+    return text == "*" or is_identifier(text.removesuffix("*"))
+
+
 def _texts(value: Json, where: str) -> tuple[str, ...]:
     return tuple(str_of(item, where) for item in list_of(value, where))
 
 
 def _time(value: Json, where: str) -> str:
     text = str_of(value, where)
-    if not _TIME.fullmatch(text) or not "01" <= text[5:7] <= "12" or not "01" <= text[8:10] <= "31":
+    if (
+        text.translate(_DIGITS_TO_ZERO) != "0000-00-00T00:00:00Z"
+        or not "01" <= text[5:7] <= "12"
+        or not "01" <= text[8:10] <= "31"
+    ):
         raise PolicyError(f"{where}: {text[:40]!r} is no time like 2027-06-01T00:00:00Z")
     return text

@@ -10,12 +10,11 @@ Documents are compared with their digest before they are parsed, and code is onl
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tribunus.canon import Digest, digest_bytes
 from tribunus.errors import (
@@ -51,11 +50,13 @@ from tribunus.image.content import (
     split_jsonl,
 )
 from tribunus.image.dsse import Envelope, decode_envelope
-from tribunus.image.merkle import merkle_root
 from tribunus.image.policy import SignedPayload, Trust, TrustPolicy, check_expiry, judge_trust
 from tribunus.image.source import Chunks, ImageSource, WeightsMode, hash_range, open_source, private_copy
 from tribunus.image.statement import Admission, LinesSummary, check_statement
 from tribunus.records import dataclass
+
+if TYPE_CHECKING:
+    from threading import Thread
 
 SMALL_LOAD: Final = 4 * 1024 * 1024
 """Bytes that are hashed sooner than threads are started."""
@@ -348,6 +349,8 @@ class ImageFile:
         blob = Descriptor(summary.digest, kind, summary.size)
         if not self.has(blob):
             return
+        from tribunus.image.merkle import merkle_root  # whoever opens an image to run it needs no roots
+
         lines = split_jsonl(self.blob(blob))
         if merkle_root(lines).hex() != summary.root:
             raise SubjectError(f"the signed Merkle root is not that of {kind}")
@@ -484,7 +487,7 @@ class _Loading:
         self._failures: dict[Digest, TribunusError] = {}
         small = sum(blob.size for blob in self._queue) < SMALL_LOAD
         count = 0 if small else min(len(self._queue), os.cpu_count() or 1, 8)
-        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
+        self._threads = _threads(self._work, count)
         for thread in self._threads:
             thread.start()
 
@@ -510,6 +513,14 @@ class _Loading:
                 self._views[blob.digest] = self._read(blob)
             except TribunusError as error:
                 self._failures[blob.digest] = error
+
+
+def _threads(work: Callable[[], None], count: int) -> list[Thread]:
+    if not count:
+        return []
+    from threading import Thread  # a small image is open before it would be imported
+
+    return [Thread(target=work, daemon=True) for _ in range(count)]
 
 
 def _check_digest(blob: Descriptor, found: Digest) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import hashlib
 import mmap
 import os
 import stat
@@ -22,6 +21,7 @@ from typing import Final, Protocol
 from tribunus.canon import Digest, digest_bytes
 from tribunus.errors import ChangedError, EnvironmentFault, TarSizeError
 from tribunus.records import dataclass
+from tribunus.sha256 import LARGE
 
 CHUNK: Final = 1024 * 1024
 _HUGE: Final = 4 * 1024 * 1024
@@ -196,6 +196,11 @@ def private_copy(source: ImageSource, offset: int, size: int) -> tuple[memoryvie
         with contextlib.suppress(OSError):  # a kernel without huge pages gives small ones, at twice the time
             area.madvise(mmap.MADV_HUGEPAGE)
     view = memoryview(area)
+    if size < LARGE:
+        source.read_into(offset, view)
+        return view.toreadonly(), digest_bytes(view)
+    import hashlib
+
     state = hashlib.sha256()
     for start in range(0, size, CHUNK):
         chunk = view[start : start + CHUNK]
@@ -209,6 +214,11 @@ def hash_range(source: ImageSource, offset: int, size: int) -> Digest:
     if source.in_place_refusal is None and size >= CHUNK and offset % mmap.ALLOCATIONGRANULARITY == 0:
         return digest_bytes(source.map(offset, size))
     buffer = memoryview(bytearray(min(size, CHUNK)))
+    if size <= CHUNK:
+        source.read_into(offset, buffer)
+        return digest_bytes(buffer)
+    import hashlib
+
     state = hashlib.sha256()
     for start in range(0, size, CHUNK):
         chunk = buffer[: min(CHUNK, size - start)]
@@ -221,11 +231,20 @@ def _identity(status: os.stat_result) -> tuple[int, int, int, int, int]:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino
 
 
+def _folders_of(path: str) -> list[str]:
+    """The folders that an absolute path leads through, the innermost first."""
+    found: list[str] = []
+    while path != "/":
+        path = path.rpartition("/")[0] or "/"
+        found.append(path)
+    return found
+
+
 def _in_place_refusal(path: Path, status: os.stat_result) -> str | None:
     try:
-        real = path.resolve(strict=True)
+        real = os.path.realpath(path, strict=True)
         found = os.lstat(real)
-        parents = [(folder, os.lstat(folder)) for folder in real.parents]
+        parents = [(folder, os.lstat(folder)) for folder in _folders_of(real)]
     except OSError as error:
         return f"ownership of the file cannot be determined: {error.strerror}"
     if _identity(found) != _identity(status):

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tribunus.canon import Digest, Json, JsonObject, int_of, list_of, object_of, parse_digest, str_of
+from tribunus.canon import Digest, Json, JsonObject, digest_from_json, int_of, list_of, object_of, str_of
 from tribunus.errors import EncodingError, EnvelopeError, StructureError, SubjectError, UntrustedError
 from tribunus.image import media
 from tribunus.image.content import Descriptor, EvidenceManifest, ImageDocument, oci_digest, parse_oci_digest
 from tribunus.image.dsse import Statement, Subject, decode_statement
-from tribunus.image.merkle import merkle_root
 from tribunus.records import dataclass
 
 IMAGE_SUBJECT = "image.json"
@@ -58,6 +57,8 @@ class Admission:
 
 def summarize(data: bytes, digest: Digest, lines: Sequence[bytes]) -> LinesSummary:
     """Summary of a file of lines."""
+    from tribunus.image.merkle import merkle_root  # for those who write statements, not for those who read them
+
     return LinesSummary(digest, len(data), Digest(merkle_root(lines).hex()))
 
 
@@ -144,7 +145,7 @@ def _region(value: Json) -> RegionAdmission:
         admissions=_summary(fields["admissions"], "admission admissions"),
         receipts=_summary(fields["receipts"], "admission receipts"),
         ledger_entries=int_of(ledger["entries"], "admission ledger entries"),
-        ledger_root=parse_digest(str_of(ledger["root"], "admission ledger root")),
+        ledger_root=digest_from_json(ledger["root"], "admission ledger root"),
     )
 
 
@@ -153,5 +154,5 @@ def _summary(value: Json, where: str) -> LinesSummary:
     return LinesSummary(
         digest=parse_oci_digest(str_of(fields["digest"], where)),
         size=int_of(fields["size"], where),
-        root=parse_digest(str_of(fields["root"], where)),
+        root=digest_from_json(fields["root"], where),
     )

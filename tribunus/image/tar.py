@@ -41,6 +41,9 @@ INDEX_NAME: Final = "index.json"
 LAYOUT_BYTES: Final = b'{"imageLayoutVersion":"1.0.0"}'
 BLOB_FOLDER: Final = "blobs/sha256/"
 
+_TAIL: Final = b"".join((b"0", bytes(100), b"ustar\0", b"00", bytes(64), b"0000000\0", b"0000000\0", bytes(167)))
+_TAIL_SUM: Final = sum(_TAIL) + 8 * ord(" ")
+"""What the checksum counts of the header's end, and of itself as spaces."""
 _BLOB_NAME_SIZE: Final = len(BLOB_FOLDER) + 64
 
 
@@ -101,9 +104,7 @@ def build_header(name: str, size: int) -> bytes:
             b"00000000000\0",
         )
     )
-    tail = b"".join((b"0", bytes(100), b"ustar\0", b"00", bytes(64), b"0000000\0", b"0000000\0", bytes(167)))
-    total = sum(head) + 8 * ord(" ") + sum(tail)
-    return b"".join((head, b"%06o\0 " % total, tail))
+    return b"".join((head, b"%06o\0 " % (sum(head) + _TAIL_SUM), _TAIL))
 
 
 def walk(source: Source) -> tuple[Entry, ...]:
@@ -130,7 +131,7 @@ def walk(source: Source) -> tuple[Entry, ...]:
             raise TarTruncatedError(f"{entry.name} claims {entry.size} bytes, more than the file holds")
         _check_name(entry.name, len(entries), seen)
         gap = padding(entry.size)
-        if gap and any(source.read(entry.offset + entry.size, gap)):
+        if gap and source.read(entry.offset + entry.size, gap) != bytes(gap):
             raise TarPaddingError(f"bytes after {entry.name} are not zero")
         entries.append(entry)
         if len(entries) > media.MAX_ENTRIES:
@@ -219,7 +220,7 @@ def _pad_size(offset: int) -> int | None:
 
 def _check_pad(source: Source, pads: Sequence[Entry]) -> None:
     for pad in pads:
-        if source.read(pad.offset, pad.size).strip(b"\0"):
+        if source.read(pad.offset, pad.size) != bytes(pad.size):
             raise PadError("the pad before the big blobs is not zero")
 
 

@@ -86,7 +86,7 @@ class FloatFormat:
 
 FLOAT_FORMATS: Final[dict[DType, FloatFormat]] = {
     # The largest binary64 plus half a spacing is not a binary64, so f64 overflow can only be seen as an infinity.
-    DType.F64: FloatFormat(53, -1022, float(np.finfo(np.float64).max), float("inf")),
+    DType.F64: FloatFormat(53, -1022, 1.7976931348623157e308, float("inf")),
     DType.F32: FloatFormat(24, -126, float(np.finfo(np.float32).max), 3.4028235677973366e38),
     DType.F16: FloatFormat(11, -14, 65504.0, 65520.0),
     DType.BF16: FloatFormat(8, -126, 3.3895313892515355e38, 3.39617752923046e38),

@@ -10,6 +10,7 @@ applied.  All divisors are positive.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -223,6 +224,9 @@ def mul(left: Dim, right: Dim) -> Dim:
 
 def product(dims: Sequence[Dim]) -> Dim:
     """Product of all; 1 for none.  The number of elements of a shape."""
+    numbers = [dim for dim in dims if isinstance(dim, int)]
+    if len(numbers) == len(dims):
+        return math.prod(numbers)
     total: Dim = 1
     for dim in dims:
         total = mul(total, dim)
@@ -332,6 +336,13 @@ def from_json(value: Json, names: Sequence[str], where: str = "dim") -> Dim:
     args = [from_json(item, names, where) for item in items[1:]]
     placeholder = {f"@{i}": arg for i, arg in enumerate(args)}
     return substitute(Compound(items[0], tuple(Sym(name) for name in placeholder)), placeholder)
+
+
+def shape_from_json(value: Json, names: Sequence[str], where: str) -> Shape:
+    """``from_json`` for each item of a list.  Raises SchemaError."""
+    items = list_of(value, where)
+    numbers = [item for item in items if type(item) is int]
+    return tuple(numbers) if len(numbers) == len(items) else tuple(from_json(item, names, where) for item in items)
 
 
 def sort_key(dim: Dim) -> tuple[int, str, tuple[object, ...]]:

@@ -5,12 +5,13 @@ Imported by: every room, the runtime included.  Imports: canon, errors, dims, nu
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from tribunus.canon import Json, int_of, list_of, object_of
+from tribunus.canon import Json, int_of, ints_of, list_of, object_of
 from tribunus.errors import SchemaError
 from tribunus.phaseir import dims
 from tribunus.phaseir.dims import Dim
@@ -18,6 +19,8 @@ from tribunus.records import dataclass
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+_LAYOUT_KEYS: Final = frozenset(("order", "blocks", "pitch"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ class Layout:
 
         With a pitch the run behind the last row is not part of the tensor, so it is not counted.
         """
+        if not self.blocks and self.pitch is None:
+            return dims.product(shape)
         physical = self.physical_shape(shape)
         total = dims.product(physical)
         if self.pitch is None or not physical:
@@ -177,11 +182,21 @@ def layout_to_json(layout: Layout) -> Json:
 
 def layout_from_json(value: Json, where: str) -> Layout:
     """Inverse of ``layout_to_json``.  Raises SchemaError."""
-    document = object_of(value, where, frozenset(("order", "blocks", "pitch")))
-    order = tuple(int_of(axis, where, 0, 63) for axis in list_of(document["order"], where))
+    document = object_of(value, where, _LAYOUT_KEYS)
+    order = ints_of(document["order"], where, 0, 63)
     blocks: list[tuple[int, int]] = []
     for pair in list_of(document["blocks"], where):
-        axis, size = (int_of(part, where) for part in list_of(pair, where))
-        blocks.append((axis, size))
+        numbers = ints_of(pair, where)
+        if len(numbers) != 2:
+            raise SchemaError(f"{where}: a block is [axis, size]")
+        blocks.append((numbers[0], numbers[1]))
     pitch = document["pitch"]
+    if not blocks and pitch is None:
+        return _dense(order)
     return Layout(order, tuple(blocks), None if pitch is None else int_of(pitch, where, 1))
+
+
+@functools.lru_cache(maxsize=256)
+def _dense(order: tuple[int, ...]) -> Layout:
+    """The layout without blocks and pitch: nearly every tensor of a plan has one of a few."""
+    return Layout(order)

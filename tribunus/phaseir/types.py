@@ -6,13 +6,18 @@ Imported by: every room.  Imports: numerics, canon, dims.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-from tribunus.canon import Json, int_of, list_of, object_of, str_of
+from tribunus.canon import Json, int_of, object_of, str_of
 from tribunus.errors import SchemaError
 from tribunus.numerics.dtypes import DType
 from tribunus.phaseir import dims
 from tribunus.phaseir.dims import Dim, Shape
 from tribunus.records import dataclass
+
+_TYPE_KEYS: Final = frozenset(("dtype", "shape"))
+_QUANTIZATION: Final = frozenset(("quantization",))
+_DTYPES: Final = {dtype.value: dtype for dtype in DType}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +95,19 @@ def type_to_json(type_: TensorType, index: Mapping[str, int]) -> Json:
 
 def type_from_json(value: Json, names: Sequence[str], where: str) -> TensorType:
     """Inverse of ``type_to_json``.  Raises SchemaError."""
-    document = object_of(value, where, frozenset(("dtype", "shape")), frozenset(("quantization",)))
-    shape = tuple(dims.from_json(d, names, where) for d in list_of(document["shape"], where))
-    return TensorType(dtype_of(document["dtype"], where), shape, _quantization(document.get("quantization"), where))
+    document = object_of(value, where, _TYPE_KEYS, _QUANTIZATION)
+    shape = dims.shape_from_json(document["shape"], names, where)
+    quantization = _quantization(document["quantization"], where) if "quantization" in document else None
+    return TensorType(dtype_of(document["dtype"], where), shape, quantization)
 
 
 def dtype_of(value: Json, where: str) -> DType:
     """``value`` as a DType.  Raises SchemaError."""
     text = str_of(value, where)
-    try:
-        return DType(text)
-    except ValueError:
-        raise SchemaError(f"{where}: unknown dtype {text[:20]!r}") from None
+    found = _DTYPES.get(text)
+    if found is None:
+        raise SchemaError(f"{where}: unknown dtype {text[:20]!r}")
+    return found
 
 
 def _quantization(value: Json, where: str) -> Quantization | None:

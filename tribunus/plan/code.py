@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NewType
 
-from tribunus.canon import Digest, Json, digest_bytes, digest_of, int_of, list_of, object_of, str_of
+from tribunus.canon import Digest, Json, digest_bytes, int_of, ints_of, list_of, object_of, str_of, text_of
 from tribunus.errors import SchemaError
 from tribunus.phaseir import dims
 from tribunus.phaseir.dims import Dim
@@ -181,14 +181,16 @@ def recipe_from_json(value: Json, symbols: Sequence[str], where: str) -> Recipe:
         raise SchemaError(f"{where}: jit_at_open must be true or false")
     pairs: list[tuple[int, int]] = []
     for pair in list_of(document["in_place"], where):
-        output, input_ = (int_of(part, where) for part in list_of(pair, where))
-        pairs.append((output, input_))
+        numbers = ints_of(pair, where)
+        if len(numbers) != 2:
+            raise SchemaError(f"{where}: in_place pairs are [output, input]")
+        pairs.append((numbers[0], numbers[1]))
     return Recipe(
         tuple(_operand_from_json(o, symbols, where) for o in list_of(document["inputs"], where)),
         tuple(_operand_from_json(o, symbols, where) for o in list_of(document["outputs"], where)),
         tuple(_weight_from_json(w, where) for w in list_of(document["weights"], where)),
         dims.from_json(document["workspace"], symbols, where),
-        tuple(dims.from_json(p, symbols, where) for p in list_of(document["params"], where)),
+        dims.shape_from_json(document["params"], symbols, where),
         WorkSplit(str_of(split["axis"], where), int_of(split["parts"], where, 1, 1024)),
         tuple(pairs),
         jit,
@@ -196,8 +198,61 @@ def recipe_from_json(value: Json, symbols: Sequence[str], where: str) -> Recipe:
 
 
 def recipe_digest(recipe: Recipe, symbols: Sequence[str]) -> Digest:
-    """Identity of a recipe."""
-    return digest_of(recipe_to_json(recipe, symbols))
+    """Identity of a recipe: SHA-256 of its document's canonical bytes.
+
+    The text is put together here, because opening an image asks this of every kernel.
+    """
+    index = {name: i for i, name in enumerate(symbols)}
+    split, jit = recipe.split, "true" if recipe.jit_at_open else "false"
+    text = (
+        f'{{"in_place":{_pairs_text(recipe.in_place)},"inputs":[{_operands_text(recipe.inputs, index)}],'
+        f'"jit_at_open":{jit},"outputs":[{_operands_text(recipe.outputs, index)}],'
+        f'"params":{_dims_text(recipe.params, index)},"split":{{"axis":{text_of(split.axis)},"parts":{split.parts}}},'
+        f'"weights":[{",".join(map(_weight_text, recipe.weights))}],'
+        f'"workspace":{text_of(dims.to_json(recipe.workspace, index))}}}'
+    )
+    return digest_bytes(text.encode("utf-8"))
+
+
+def _operands_text(operands: Sequence[Operand], index: Mapping[str, int]) -> str:
+    return ",".join(
+        [
+            f'{{"align":{o.align},"layout":{_layout_text(o.layout)},"type":'
+            + (
+                f'{{"dtype":"{o.type.dtype}","shape":{_dims_text(o.type.shape, index)}}}}}'
+                if o.type.quantization is None
+                else f"{text_of(type_to_json(o.type, index))}}}"
+            )
+            for o in operands
+        ]
+    )
+
+
+def _weight_text(weight: PackedWeight) -> str:
+    packing = weight.packing
+    layout = "null" if packing.layout is None else _layout_text(packing.layout)
+    config = text_of([[name, value] for name, value in packing.config]) if packing.config else "[]"
+    return (
+        f'{{"align":{weight.align},"nbytes":{weight.nbytes},"packing":{{"config":{config},"layout":{layout},'
+        f'"name":{text_of(packing.name)}}},"sources":{_numbers_text(weight.sources)}}}'
+    )
+
+
+def _layout_text(layout: Layout) -> str:
+    blocks, order = _pairs_text(layout.blocks), _numbers_text(layout.order)
+    return f'{{"blocks":{blocks},"order":{order},"pitch":{"null" if layout.pitch is None else layout.pitch}}}'
+
+
+def _dims_text(values: Sequence[Dim], index: Mapping[str, int]) -> str:
+    return f"[{','.join([text_of(dims.to_json(value, index)) for value in values])}]"
+
+
+def _numbers_text(values: Sequence[int]) -> str:
+    return f"[{','.join(map(str, values))}]"
+
+
+def _pairs_text(pairs: Sequence[tuple[int, int]]) -> str:
+    return f"[{','.join([f'[{left},{right}]' for left, right in pairs])}]"
 
 
 def _operand_to_json(operand: Operand, index: Mapping[str, int]) -> Json:
@@ -222,7 +277,7 @@ def _weight_from_json(value: Json, where: str) -> PackedWeight:
     packing = object_of(document["packing"], where, _PACKING_KEYS)
     layout = packing["layout"]
     return PackedWeight(
-        tuple(int_of(s, where) for s in list_of(document["sources"], where)),
+        ints_of(document["sources"], where),
         Packing(
             str_of(packing["name"], where),
             facts_from_json(packing["config"], where),
@@ -238,11 +293,11 @@ def facts_from_json(value: Json, where: str) -> tuple[tuple[str, int | str], ...
     found: list[tuple[str, int | str]] = []
     for pair in list_of(value, where):
         items = list_of(pair, where)
-        if len(items) != 2 or type(items[0]) is not str or type(items[1]) not in (int, str):
-            raise SchemaError(f"{where}: [name, integer or text] was expected")
-        name, fact = items
-        if isinstance(name, str) and isinstance(fact, int | str):
+        name, fact = items if len(items) == 2 else (None, None)
+        if type(name) is str and (type(fact) is int or type(fact) is str):
             found.append((name, fact))
+        else:
+            raise SchemaError(f"{where}: [name, integer or text] was expected")
     if len(found) > 1 and found != sorted(found, key=lambda f: f[0]):
         raise SchemaError(f"{where}: facts are not sorted")
     return tuple(found)

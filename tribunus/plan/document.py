@@ -11,12 +11,13 @@ from typing import Final, TypeVar
 from tribunus.canon import (
     Json,
     JsonObject,
+    digest_from_json,
     encode,
     int_of,
+    ints_of,
     is_identifier,
     list_of,
     object_of,
-    parse_digest,
     str_of,
 )
 from tribunus.errors import SchemaError, VersionError
@@ -68,7 +69,7 @@ _PORT_KEYS: Final = frozenset(("label", "buffer", "type", "layout"))
 _LAUNCH_KEYS: Final = frozenset(("kernel", "bind", "args", "parts", "wait"))
 _SYMBOL_KEYS: Final = frozenset(("name", "label", "lo", "opt", "hi", "step"))
 _BUFFER_KEYS: Final = frozenset(("offset", "size", "role", "view_of"))
-_STATE_KEYS: Final = frozenset(("label", "buffer", "initial"))
+_STATE_KEYS: Final = frozenset(("label", "buffer", "type", "initial"))
 _GOLDEN_KEYS: Final = frozenset(("case", "dims", "inputs", "outputs"))
 T = TypeVar("T")
 
@@ -184,12 +185,12 @@ def _kernel_from_json(value: Json, where: str) -> PlanKernel:
     symbols = tuple(_identifier(s, where) for s in list_of(document["symbols"], where))
     return PlanKernel(
         _identifier(document["id"], where),
-        parse_digest(str_of(document["signature"], where)),
-        parse_digest(str_of(document["candidate"], where)),
+        digest_from_json(document["signature"], where),
+        digest_from_json(document["candidate"], where),
         CodeFormat(_identifier(document["format"], where)),
         int_of(document["offset"], where, 0, SIZE_LIMIT),
         int_of(document["size"], where, 1, SIZE_LIMIT),
-        parse_digest(str_of(document["digest"], where)),
+        digest_from_json(document["digest"], where),
         facts_from_json(document["facts"], where),
         symbols,
         recipe_from_json(document["recipe"], symbols, where),
@@ -204,7 +205,7 @@ def _host_from_json(value: Json, where: str) -> HostCode:
         CodeFormat(_identifier(document["format"], where)),
         int_of(document["offset"], where, 0, SIZE_LIMIT),
         int_of(document["size"], where, 1, SIZE_LIMIT),
-        parse_digest(str_of(document["digest"], where)),
+        digest_from_json(document["digest"], where),
         facts_from_json(document["facts"], where),
     )
 
@@ -217,7 +218,7 @@ def _tensor_from_json(value: Json, where: str) -> PlanTensor:
         int_of(document["size"], where, 0, SIZE_LIMIT),
         int_of(document["kernel"], where, 0, 1 << 20),
         int_of(document["operand"], where, 0, 1 << 16),
-        tuple(parse_digest(str_of(s, where)) for s in list_of(document["sources"], where)),
+        tuple([digest_from_json(s, where) for s in list_of(document["sources"], where)]),
     )
 
 
@@ -279,7 +280,7 @@ def _profile_from_json(value: Json, where: str) -> Profile:
         )
 
     def state(item: Json, at: str) -> StateBinding:
-        fields = object_of(item, at, frozenset(("label", "buffer", "type", "initial")))
+        fields = object_of(item, at, _STATE_KEYS)
         initial = fields["initial"]
         return StateBinding(
             str_of(fields["label"], at),
@@ -292,8 +293,8 @@ def _profile_from_json(value: Json, where: str) -> Profile:
         fields = object_of(item, at, _LAUNCH_KEYS)
         return Launch(
             int_of(fields["kernel"], at),
-            tuple(dims.from_json(d, names, at) for d in list_of(fields["bind"], at)),
-            tuple(_slot_from_json(slot, at) for slot in list_of(fields["args"], at)),
+            dims.shape_from_json(fields["bind"], names, at),
+            tuple([_slot_from_json(slot, at) for slot in list_of(fields["args"], at)]),
             int_of(fields["parts"], at, 1, 1024),
             _integers(fields["wait"], at),
         )
@@ -357,10 +358,10 @@ def _spans(value: Json, where: str) -> tuple[tuple[int, int], ...]:
 
 def _slot_from_json(value: Json, where: str) -> Slot:
     if type(value) is dict and len(value) == 1:
-        ((name, index),) = value.items()
-        kind = _SLOT_KINDS.get(name)
-        if kind is not None:
-            return Slot(kind, int_of(index, where))
+        for name, index in value.items():
+            kind = _SLOT_KINDS.get(name)
+            if kind is not None:
+                return Slot(kind, int_of(index, where))
     raise SchemaError(f"{where}: an argument names one buffer or one tensor")
 
 
@@ -374,18 +375,17 @@ def _port_to_json(port: Port, index: Mapping[str, int]) -> Json:
 
 
 def _each(value: Json, where: str, read: Callable[[Json, str], T]) -> tuple[T, ...]:
-    return tuple(read(item, f"{where}[{i}]") for i, item in enumerate(list_of(value, where)))
+    return tuple([read(item, f"{where}[{i}]") for i, item in enumerate(list_of(value, where))])
 
 
 def _integers(value: Json, where: str) -> tuple[int, ...]:
-    return tuple(int_of(item, where, 0, SIZE_LIMIT) for item in list_of(value, where))
+    return ints_of(value, where, 0, SIZE_LIMIT)
 
 
 def _identifier(value: Json, where: str) -> str:
-    text = str_of(value, where)
-    if not is_identifier(text):
-        raise SchemaError(f"{where}: {text[:40]!r} is no identifier")
-    return text
+    if type(value) is str and is_identifier(value):
+        return value
+    raise SchemaError(f"{where}: {str_of(value, where)[:40]!r} is no identifier")
 
 
 def evaluate_all(values: Sequence[Dim], bindings: Mapping[str, int]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from tribunus.candidates.backend import Backend, packed_weights
 from tribunus.candidates.model import Artifact
-from tribunus.canon import Digest
+from tribunus.canon import Digest, digest_bytes
 from tribunus.errors import InternalError
 from tribunus.phaseir import dims
 from tribunus.phaseir.dims import Dim, DimScope
@@ -117,7 +117,7 @@ def assemble(
 
 
 class _Pack:
-    """The kernel pack: code objects at multiples of KERNEL_ALIGN, equal code once, gaps zero."""
+    """The kernel pack: code objects at multiples of KERNEL_ALIGN, gaps zero."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -130,26 +130,38 @@ class _Pack:
 
 
 class _Shards:
-    """Weight bytes in launch order, split at tensor borders."""
+    """Weight bytes in launch order, split at tensor borders; equal bytes lie there once.
+
+    Kernels for other dims mostly want the very bytes that another has already, and whoever opens the image hashes all.
+    """
 
     def __init__(self) -> None:
         self.data: list[bytearray] = []
         self.tensors: list[PlanTensor] = []
         self._known: dict[tuple[int, int, tuple[Digest, ...]], int] = {}
+        self._places: dict[Digest, tuple[int, int]] = {}
 
     def find(self, key: tuple[int, int, tuple[Digest, ...]]) -> int | None:
         return self._known.get(key)
 
     def add(self, key: tuple[int, int, tuple[Digest, ...]], packed: bytes) -> int:
+        digest = digest_bytes(packed)
+        if digest not in self._places:
+            self._places[digest] = self._append(packed)
+        (blob, offset), (kernel, operand, sources) = self._places[digest], key
+        self.tensors.append(PlanTensor(blob, offset, len(packed), kernel, operand, sources))
+        self._known[key] = len(self.tensors) - 1
+        return len(self.tensors) - 1
+
+    def _append(self, packed: bytes) -> tuple[int, int]:
+        """Shard and offset of these bytes, put behind all others."""
         if not self.data or len(self.data[-1]) + len(packed) + TENSOR_ALIGN > SHARD_BYTES:
             self.data.append(bytearray())
         shard = self.data[-1]
         shard.extend(bytes(-len(shard) % TENSOR_ALIGN))
-        kernel, operand, sources = key
-        self.tensors.append(PlanTensor(len(self.data) - 1, len(shard), len(packed), kernel, operand, sources))
+        offset = len(shard)
         shard.extend(packed)
-        self._known[key] = len(self.tensors) - 1
-        return len(self.tensors) - 1
+        return len(self.data) - 1, offset
 
 
 def _kernel(winner: Winner, pack: _Pack) -> PlanKernel:

@@ -158,8 +158,6 @@ class _CodeMemory:
         """Unmap."""
         if self._mapped is not None:
             self._mapped.close()
-        if self._walker is not None:
-            self._walker.close()
 
     def _map(self) -> ExecutableBytes:
         if self._mapped is None:

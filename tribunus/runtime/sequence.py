@@ -8,15 +8,17 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
-import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tribunus.devices.replayer import BoundCode
 from tribunus.errors import DeviceError
 from tribunus.plan import launch_list
 from tribunus.runtime.region import CALL, LoadedRegion, sequencer_words
+
+if TYPE_CHECKING:
+    from threading import Thread
 
 HUGE_BYTES: Final = 4 * 1024 * 1024
 """Memory of at least this size asks for huge pages."""
@@ -51,11 +53,13 @@ class BoundSequence:
         self._keep = (region, sequencer, arrays, sync)
         if parts > 1:
             serve = sequencer_words(sequencer, addresses, counts, address_of(sync), launch_list.SERVE, parts)
-            helpers: list[threading.Thread] = []
+            from threading import Thread  # needed where a plan has several parts, and only there
+
+            helpers: list[Thread] = []
             # Not a method of this object: it must be able to run when nothing else refers to it any more.
             self._end = weakref.finalize(self, _stop, self.function, self.arguments, helpers, self._keep)
             for words in serve[1:]:
-                helper = threading.Thread(
+                helper = Thread(
                     target=_help, args=(CALL(words[0]), words[1:], self._keep), name="tribunus-helper", daemon=True
                 )
                 try:
@@ -80,7 +84,7 @@ def _help(serve: Callable[..., None], arguments: tuple[object, ...], _kept: obje
 def _stop(
     run: Callable[..., None],
     arguments: tuple[object, ...],
-    helpers: Sequence[threading.Thread],
+    helpers: Sequence[Thread],
     kept: tuple[LoadedRegion, BoundCode, list[ctypes.Array[ctypes.c_uint64]], mmap.mmap],
 ) -> None:
     ctypes.c_int32.from_buffer(kept[3], launch_list.HALT_OFFSET).value = 1

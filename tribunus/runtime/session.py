@@ -17,8 +17,8 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-import threading
 import weakref
+from _thread import allocate_lock  # threading costs more to import than a small image to open
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -83,7 +83,7 @@ class Image:
         self._source = source
         self._sessions: OrderedDict[tuple[str, tuple[int, ...]], Session] = OrderedDict()
         self._bound: weakref.WeakSet[Session] = weakref.WeakSet()
-        self._running = threading.Lock()
+        self._running = allocate_lock()
         self._closed = False
 
     def __enter__(self) -> Image:

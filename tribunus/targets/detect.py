@@ -133,7 +133,7 @@ def facts_to_json(facts: MachineFacts) -> Json:
 def _raw_lines() -> Iterator[bytes]:
     """Lines of /proc/cpuinfo as they are wanted: the kernel makes its text while it is read, slowly."""
     try:
-        with open(_CPUINFO, "rb") as stream:
+        with open(_CPUINFO, "rb", buffering=4096) as stream:
             yield from stream
     except OSError:
         return
