@@ -199,19 +199,17 @@ def bytes_program() -> tuple[Program, Constants]:
     return b.finish("qdq_matmul+quantize", given, outputs), constants
 
 
-def bytes_product(
-    x: Array, w: Array, x_step: Array, x_zero: Array, w_step: Array, w_zero: Array, y_step: Array, y_zero: Array
-) -> Array:
+def bytes_product(*operands: Array) -> Array:
     """Exact sums and one factor a column, rounded to float32."""
+    x, w, x_step, x_zero, w_step, w_zero, y_step, y_zero = operands
     total = (x.astype(np.int64) - int(x_zero)) @ (w.astype(np.int64) - w_zero.astype(np.int64))
     factor = as_f32(x_step.astype(np.float64) * w_step.astype(np.float64) / y_step.astype(np.float64))
     return np.asarray(np.clip(np.rint(as_f32(total) * factor) + int(y_zero), 0, 255)).astype(np.uint8)
 
 
-def bytes_product_f32(
-    x: Array, w: Array, x_step: Array, x_zero: Array, w_step: Array, w_zero: Array, y_step: Array, y_zero: Array
-) -> Array:
+def bytes_product_f32(*operands: Array) -> Array:
     """The ops one by one in float32."""
+    x, w, x_step, x_zero, w_step, w_zero, y_step, y_zero = operands
     left, right = as_f32(x) - as_f32(x_zero), as_f32(w) - as_f32(w_zero)
     t = ((left * as_f32(x_step)) @ (right * as_f32(w_step))) / as_f32(y_step)
     return np.asarray(np.clip(np.rint(t) + as_f32(y_zero), 0, 255)).astype(np.uint8)
@@ -350,11 +348,11 @@ SUITES = (
         {
             "no zero point of x": bytes_product_with(3, np.zeros_like),
             "zero point of x known": bytes_product_with(3, lambda z: np.full_like(z, 128)),
-            "zero point of x off by one": bytes_product_with(3, lambda z: z + np.uint8(1)),
+            "zero point of x off by one": bytes_product_with(3, lambda z: z.astype(np.int64) + 1),
             "no zero point of w": bytes_product_with(5, np.zeros_like),
             "one zero point of w": bytes_product_with(5, lambda z: np.full_like(z, z[0])),
             "zero point of y known": bytes_product_with(7, lambda z: np.full_like(z, 128)),
-            "zero point of y off by one": bytes_product_with(7, lambda z: z - np.uint8(1)),
+            "zero point of y off by one": bytes_product_with(7, lambda z: z.astype(np.int64) - 1),
             "zero point of x for y": lambda *o: bytes_product(*o[:7], o[3]),
             "one scale of w": bytes_product_with(4, lambda s: np.full_like(s, s[0])),
             "scale of x as bf16": bytes_product_with(2, bf16),
