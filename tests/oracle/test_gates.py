@@ -100,6 +100,20 @@ def test_a_zero_point_that_its_reader_cancels_is_not_held_against_the_cases(read
     assert (zero in trust.insensitive) is is_named
 
 
+def test_moving_a_number_to_the_other_side_of_a_tie_shows_no_operand() -> None:
+    """Both neighbours of a tie pass, so a case of ties could not refuse a kernel that forgets the bias."""
+    b = ProgramBuilder(Constants())
+    x, bias = b.input(TensorType(DType.F32, (64,)), "x"), b.input(TensorType(DType.F32, ()), "bias")
+    step = b.constant(np.asarray(np.float32(0.3)), DType.F32)
+    (total,) = b.op("add", (x, bias))
+    program = b.finish("x", (x, bias), b.op("quantize_linear", (total, step), attributes(axis=-1, to="u8")))
+    halves = (np.arange(64) + 0.5) * float(np.float32(0.3))
+    for known, named in ((1e-9, (bias,)), (1.0, ())):
+        inputs: dict[int, Array] = {x: halves.astype(np.float32), bias: np.asarray(known, np.float32)}
+        trust = trust_suite(program, b.constants, [case_of(program, b.constants, inputs, VectorFamily.CAPTURED)])
+        assert trust.insensitive == named
+
+
 def test_perturbing_changes_every_kind_of_array() -> None:
     for array, dtype in (
         (np.zeros(3, np.float32), DType.F32),

@@ -301,6 +301,9 @@ def opposed(stored: Array, dtype: DType) -> Array:
 
 def _beyond(moved: Array, golden: OutputGolden) -> bool:
     with np.errstate(all="ignore"):
+        if golden.low is not None and golden.high is not None:
+            wide = moved.astype(np.float64)
+            return bool(np.any((wide < golden.low.astype(np.float64)) | (wide > golden.high.astype(np.float64))))
         if not golden.dtype.is_float:
             return bool(np.any(moved != golden.value))
         first, second = golden.value.astype(np.float64), moved.astype(np.float64)
