@@ -139,7 +139,7 @@ def self_attention(length: int, heads: int, size: int, cpu: Cpu) -> Problem:
 
 def integer_product(rows: int, n: int, k: int, cpu: Cpu) -> Problem:
     params = QuantizedParams(
-        rows=rows, n=n, k=k, x_byte=Byte.U8, x_zero=0, result=Result.INT32, point=quantized_rule(rows, n, cpu),
+        rows=rows, n=n, k=k, x_byte=Byte.U8, x_offset=False, result=Result.INT32, point=quantized_rule(rows, n, cpu),
         avx512=cpu.has_avx512,
     )  # fmt: skip
     padded = params.panels.padded

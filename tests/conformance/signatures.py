@@ -97,6 +97,21 @@ def residual() -> Signature:
     return _signature(builder, "add", (a, b), (y,))
 
 
+def bytes_product() -> Signature:
+    """Bytes times bytes, back to bytes; scales and zero points are operands."""
+    builder = ProgramBuilder(Constants())
+    x, w = builder.input(TensorType(DType.U8, (7, 64)), ""), builder.weight(TensorType(DType.I8, (64, 33)))
+    scale, zero = TensorType(DType.F32, ()), TensorType(DType.U8, ())
+    whole = Attributes.of({"axis": -1})
+    (left,) = builder.op("dequantize_linear", (x, builder.weight(scale), builder.weight(zero)), whole)
+    columns = builder.weight(TensorType(DType.F32, (33,)))
+    (right,) = builder.op("dequantize_linear", (w, columns), Attributes.of({"axis": 1}))
+    (product,) = builder.op("matmul", (left, right))
+    operands = (product, builder.weight(scale), builder.weight(zero))
+    (y,) = builder.op("quantize_linear", operands, Attributes.of({"axis": -1, "to": "u8"}))
+    return _signature(builder, "qdq_matmul+quantize", (x,), (y,))
+
+
 CANONICAL: Final[dict[str, Callable[[], Signature]]] = {
     "gemm": lambda: gemm(13, 37, 40).signature,
     "gemm-range": lambda: gemm(Symbol("d0", "rows", 1, 12, 33), 24, 40).signature,
@@ -112,6 +127,7 @@ CANONICAL: Final[dict[str, Callable[[], Signature]]] = {
     "gather": rows,
     "quantize": lambda: quantize(300).signature,
     "int8": lambda: int8_product(7, 64, 33).signature,
+    "bytes": bytes_product,
 }
 
 

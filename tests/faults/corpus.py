@@ -114,6 +114,16 @@ ORACLE = (
         }""",
         honest.INT8_PRODUCT, (UNEQUAL,),
     ),
+    Fault(
+        "F40", "the zero point of one layer written into the code", Check.ORACLE, _QUANT,
+        honest.QUANTIZE.replace("(float)zero", "3.0f").replace("ROUND", _ROUND_EVEN),
+        honest.QUANTIZE.replace("ROUND", _ROUND_EVEN), (UNEQUAL,),
+    ),
+    Fault(
+        "F41", "the scale of one layer written into the code", Check.ORACLE, _QUANT,
+        honest.QUANTIZE.replace("x[i] / scale", "x[i] / 0.015625f").replace("ROUND", _ROUND_EVEN),
+        honest.QUANTIZE.replace("ROUND", _ROUND_EVEN), (UNEQUAL,),
+    ),
 )  # fmt: skip
 
 _ROWS = Symbol("d0", "rows", 1, 64, 70)

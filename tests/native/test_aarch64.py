@@ -138,10 +138,10 @@ def test_integer_sums_are_exact(lab: Lab, tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     x, w = rng.integers(0, 256, (5, 21)).astype(np.uint8), rng.integers(-128, 128, (21, 19)).astype(np.int8)
     params = QuantizedParams(
-        rows=5, n=19, k=21, x_byte=Byte.U8, x_zero=9, result=Result.INT32, avx512=False,
+        rows=5, n=19, k=21, x_byte=Byte.U8, x_offset=True, result=Result.INT32, avx512=False,
         point=quantized_rule(5, 19, Cpu.AARCH64),
     )  # fmt: skip
-    packed = pack_quantized(w, 0, None, params)
+    packed = pack_quantized(w, 0, 9, None, params)
     y = np.zeros((5, 19), dtype=np.int32)
     emulate(lab, quantized(params), [x, y, packed.weights, packed.start], (), tmp_path)
     assert np.array_equal(y, (x.astype(np.int64) - 9) @ w.astype(np.int64))

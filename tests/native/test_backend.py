@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,9 @@ from tests.native.groups import GroupBuilder, Workshop
 from tribunus.candidates.backend import NO_FEEDBACK, Budget, Effort, Feedback, Refusal
 from tribunus.numerics.dtypes import DType
 from tribunus.numerics.policy import ComputePolicy
+from tribunus.oracle.families import VectorFamily
+from tribunus.oracle.running import golden_with_budget
+from tribunus.oracle.verdict import judge
 from tribunus.phaseir.attributes import F32, AttributeValue
 from tribunus.phaseir.dims import Dim, Sym, Symbol
 from tribunus.phaseir.layouts import Layout, channels_last, row_major
@@ -129,19 +133,23 @@ def _bytes_bias(b: GroupBuilder, n: int) -> int:
 
 
 def _biased_bytes_product(b: GroupBuilder) -> tuple[int, ...]:
-    x = b.op("dequantize_linear", b.x(7, 40, dtype=DType.U8), b.k(0.02), b.k(100, DType.U8), axis=-1)
+    x = b.op("dequantize_linear", b.x(7, 40, dtype=DType.U8), b.w(array=0.02), _zero(b, 100), axis=-1)
     w = b.op("dequantize_linear", b.w(40, 20, dtype=DType.I8), b.w(20, array=RANDOM.random(20) * 0.01 + 0.001), axis=1)
     y = b.op("add", b.op("matmul", x, w), _bytes_bias(b, 20))
-    return (b.op("quantize_linear", y, b.k(0.053), b.k(120, DType.U8), axis=-1, to="u8"),)
+    return (b.op("quantize_linear", y, b.w(array=0.053), _zero(b, 120), axis=-1, to="u8"),)
+
+
+def _zero(b: GroupBuilder, value: int) -> int:
+    return b.w(dtype=DType.U8, array=value)
 
 
 def _biased_bytes_convolution(b: GroupBuilder) -> tuple[int, ...]:
-    x = b.op("dequantize_linear", b.x(2, 12, 31, dtype=DType.U8), b.k(0.02), b.k(100, DType.U8), axis=-1)
+    x = b.op("dequantize_linear", b.x(2, 12, 31, dtype=DType.U8), b.w(array=0.02), _zero(b, 100), axis=-1)
     zeros = b.w(19, dtype=DType.I8, array=np.zeros(19, np.int8))
     scales = b.w(19, array=RANDOM.random(19) * 0.01 + 0.001)
     w = b.op("dequantize_linear", b.w(19, 12, 3, dtype=DType.I8), scales, zeros, axis=0)
     y = b.op("conv", x, w, _bytes_bias(b, 19), strides=(2,), pads=(1, 1), dilations=(1,), group=1)
-    return (b.op("quantize_linear", y, b.k(0.053), b.k(120, DType.U8), axis=-1, to="u8"),)
+    return (b.op("quantize_linear", y, b.w(array=0.053), _zero(b, 120), axis=-1, to="u8"),)
 
 
 CASES: dict[str, tuple[str, str, Make]] = {
@@ -188,6 +196,26 @@ def test_the_best_points_of_a_template_are_accepted(name: str, workshop: Worksho
     candidates = workshop.candidates(group, 2)
     assert candidates[0].config.text("template") == template
     assert workshop.refused(group, candidates) == []
+
+
+@pytest.mark.parametrize("make", [_biased_bytes_product, _biased_bytes_convolution])
+def test_one_kernel_serves_all_zero_points_and_none_serves_another_one(workshop: Workshop, make: Make) -> None:
+    builder, outputs = _built(make, "qdq")
+    group = builder.group("qdq_conv+bias+quantize", *outputs)
+    signature = group.signature
+    artifacts = [workshop.build(group, candidate) for candidate in workshop.candidates(group, 2)]
+    zeros = [v for v in signature.weights if signature.type_of(v).dtype is DType.U8]
+    assert len(zeros) == 2
+    for points in ((1, 254), (128, 128), (255, 3)):
+        known = dict(group.arrays) | {v: np.array(p, np.uint8) for v, p in zip(zeros, points, strict=True)}
+        goldens = golden_with_budget(
+            signature.program, known, signature.constants, signature.policy, signature.label, VectorFamily.RAND
+        )
+        for artifact in artifacts:
+            assert judge(workshop.call(replace(group, arrays=known), artifact), goldens).accepted
+            for value in zeros:
+                off = known | {value: np.array(int(known[value]) - 1, np.uint8)}
+                assert not judge(workshop.call(replace(group, arrays=off), artifact), goldens).accepted
 
 
 def test_tiles_lie_along_an_image_of_width_1(workshop: Workshop) -> None:

@@ -400,6 +400,33 @@ def _quantized_products(b: GroupBuilder) -> tuple[int, ...]:
     return (b.op("quantize_linear", b.op("matmul", left, right), b.k(0.071), b.k(3, DType.I8), axis=-1, to="i8"),)
 
 
+@case("transpose-bytes")
+def _transposed_bytes(b: GroupBuilder) -> tuple[int, ...]:
+    return (b.op("transpose", b.x(2, 37, 50, dtype=DType.U8), perm=(0, 2, 1)),)
+
+
+@case("transpose-halves")
+def _transposed_halves(b: GroupBuilder) -> tuple[int, ...]:
+    return (b.op("transpose", b.x(33, 48, dtype=DType.F16), perm=(1, 0)),)
+
+
+@case("matmul-quantized-by-operands")
+def _quantized_products_of_operands(b: GroupBuilder) -> tuple[int, ...]:
+    x, y = b.x(2, 7, 40, dtype=DType.U8), b.x(2, 40, 9, dtype=DType.I8)
+    left = b.op("dequantize_linear", x, b.w(array=0.02), b.w(dtype=DType.U8, array=100), axis=-1)
+    right = b.op("dequantize_linear", y, b.w(array=0.013), b.w(dtype=DType.I8, array=-5), axis=-1)
+    scale, zero = b.w(array=0.071), b.w(dtype=DType.I8, array=3)
+    return (b.op("quantize_linear", b.op("matmul", left, right), scale, zero, axis=-1, to="i8"),)
+
+
+@case("chain-quantized")
+def _quantized_chain(b: GroupBuilder) -> tuple[int, ...]:
+    x = b.x(2, 7, 40, dtype=DType.U8)
+    real = b.op("dequantize_linear", x, b.w(array=0.02), b.w(dtype=DType.U8, array=77), axis=-1)
+    y = b.op("mul", b.op("add", real, b.w(40)), b.op("tanh", real))
+    return (b.op("quantize_linear", y, b.w(array=0.01), b.w(dtype=DType.U8, array=31), axis=-1, to="u8"),)
+
+
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     found = find_toolchain()

@@ -72,10 +72,10 @@ def test_int32_sums_are_exact_in_every_mode(lab: Lab, rows: int, n: int, k: int,
     for cpu, dot in modes(lab):
         point = replace(quantized_rule(Param(0), n, cpu), dot=dot, mr=3)
         params = QuantizedParams(
-            rows=Param(0), n=n, k=k, x_byte=byte, x_zero=zero, result=Result.INT32, point=point,
+            rows=Param(0), n=n, k=k, x_byte=byte, x_offset=zero != 0, result=Result.INT32, point=point,
             avx512=cpu.has_avx512,
         )  # fmt: skip
-        packed = pack_quantized(w, 0, bias, params)
+        packed = pack_quantized(w, 0, zero, bias, params)
         y = np.zeros((rows, n), dtype=np.int32)
         lab.run(quantized(params), [x, y, packed.weights, packed.start], params=(rows,), parts=2, cpu=cpu)
         assert np.array_equal(y, exact), f"{cpu.value} {dot.name}"
@@ -85,14 +85,14 @@ def test_unsigned_weights_with_a_zero_point_need_pairs(lab: Lab) -> None:
     x, w = draw(Byte.U8, 6, 31), draw(Byte.U8, 31, 20)
     point = replace(quantized_rule(6, 20, Cpu.X86_64_V3), dot=Dot.PAIRS)
     params = QuantizedParams(
-        rows=6, n=20, k=31, x_byte=Byte.U8, x_zero=3, result=Result.INT32, point=point, avx512=False
+        rows=6, n=20, k=31, x_byte=Byte.U8, x_offset=True, result=Result.INT32, point=point, avx512=False
     )
-    packed = pack_quantized(w, 7, None, params)
+    packed = pack_quantized(w, 7, 3, None, params)
     y = np.zeros((6, 20), dtype=np.int32)
     lab.run(quantized(params), [x, y, packed.weights, packed.start], cpu=Cpu.X86_64_V3)
     assert np.array_equal(y, (x.astype(np.int64) - 3) @ (w.astype(np.int64) - 7))
     with pytest.raises(InternalError, match=r"Dot\.PAIRS"):
-        pack_quantized(w, 7, None, replace(params, point=replace(point, dot=Dot.QUADS)))
+        pack_quantized(w, 7, 3, None, replace(params, point=replace(point, dot=Dot.QUADS)))
 
 
 @pytest.mark.parametrize("result", list(Result))
@@ -103,11 +103,11 @@ def test_convolution_pads_with_the_zero_point(lab: Lab, result: Result, byte: By
     k = 9 * cin
     x, w = draw(byte, 2, 7, 9, cin), draw(Byte.S8, k, n)
     params = QuantizedParams(
-        rows=2, n=n, k=k, x_byte=byte, x_zero=zero, result=result, window=window, avx512=lab.cpu.has_avx512,
-        point=quantized_rule(window.out_width, n, lab.cpu), y_zero=3, y_byte=Byte.S8,
+        rows=2, n=n, k=k, x_byte=byte, x_offset=zero != 0, result=result, window=window, avx512=lab.cpu.has_avx512,
+        point=quantized_rule(window.out_width, n, lab.cpu), y_offset=True, y_byte=Byte.S8,
         epilogue=(Activate(Activation.RELU),) if result is Result.FLOAT32 else (),
     )  # fmt: skip
-    packed = pack_quantized(w, 0, None, params)
+    packed = pack_quantized(w, 0, zero, None, params)
     exact = taps(x.astype(np.int64) - zero, window) @ w.astype(np.int64)
     scale, shift = (np.zeros(params.panels.padded, dtype=np.float32) for _ in range(2))
     scale[:n], shift[:n] = RNG.random(n) * 2e-3, RNG.random(n)
@@ -116,6 +116,7 @@ def test_convolution_pads_with_the_zero_point(lab: Lab, result: Result, byte: By
     extra: list[Array] = []
     if result is not Result.INT32:
         extra = [scale] if result is Result.BYTES else [scale, shift]
+    extra.append(np.array([zero, 3], dtype=np.int32))
     lab.run(quantized(params), [x, y, packed.weights, packed.start, *extra], parts=2)
     scaled = exact * scale[:n].astype(np.float64)
     if result is Result.INT32:
@@ -132,18 +133,40 @@ def test_convolution_pads_with_the_zero_point(lab: Lab, result: Result, byte: By
 def test_requantisation_rounds_ties_to_even_whatever_the_zero_point(lab: Lab, byte: Byte, y_zero: int) -> None:
     n = 19
     params = QuantizedParams(
-        rows=400, n=n, k=1, x_byte=Byte.S8, x_zero=0, result=Result.BYTES, avx512=lab.cpu.has_avx512,
-        point=quantized_rule(400, n, lab.cpu), y_zero=y_zero, y_byte=byte,
+        rows=400, n=n, k=1, x_byte=Byte.S8, x_offset=False, result=Result.BYTES, avx512=lab.cpu.has_avx512,
+        point=quantized_rule(400, n, lab.cpu), y_offset=y_zero != 0, y_byte=byte,
     )  # fmt: skip
     x = (np.arange(400) % 256 - 128).astype(np.int8).reshape(400, 1)
     w = (np.arange(n) + 1).astype(np.int8).reshape(1, n)
-    packed = pack_quantized(w, 0, None, params)
+    packed = pack_quantized(w, 0, 0, None, params)
     scale = np.full(params.panels.padded, 0.5, dtype=np.float32)
     y = np.zeros((400, n), dtype=np.uint8 if byte is Byte.U8 else np.int8)
-    lab.run(quantized(params), [x, y, packed.weights, packed.start, scale])
+    zeros = [np.array([0, y_zero], dtype=np.int32)] if y_zero else []
+    lab.run(quantized(params), [x, y, packed.weights, packed.start, scale, *zeros])
     low, high = (0, 255) if byte is Byte.U8 else (-128, 127)
     exact = np.clip(np.rint(x.astype(np.int64) * w * 0.5) + y_zero, low, high)
     assert np.array_equal(y, exact)
+
+
+def test_one_kernel_serves_every_zero_point(lab: Lab) -> None:
+    window = Window(height=1, width=11, kernel=(1, 3), pads=(0, 1, 0, 1), stride=(1, 2), dilation=(1, 1))
+    cin, n = 4, 18
+    x, w = draw(Byte.U8, 1, 1, 11, cin), draw(Byte.S8, 3 * cin, n)
+    params = QuantizedParams(
+        rows=1, n=n, k=3 * cin, x_byte=Byte.U8, x_offset=True, result=Result.BYTES, window=window, y_offset=True,
+        avx512=lab.cpu.has_avx512, point=quantized_rule(window.out_width, n, lab.cpu),
+    )  # fmt: skip
+    scale = np.full(params.panels.padded, 2.0**-9, dtype=np.float32)
+    source = quantized(params)
+    for x_zero, y_zero in ((1, 254), (128, 127), (255, 1)):
+        packed = pack_quantized(w, 0, x_zero, None, params)
+        y = np.zeros((window.out_width, n), dtype=np.uint8)
+        zeros = np.array([x_zero, y_zero], dtype=np.int32)
+        lab.run(source, [x, y, packed.weights, packed.start, scale, zeros])
+        exact = taps(x.astype(np.int64) - x_zero, window) @ w.astype(np.int64)
+        assert np.array_equal(y, np.clip(np.rint(exact * 2.0**-9) + y_zero, 0, 255))
+        lab.run(source, [x, y, packed.weights, packed.start, scale, zeros[::-1].copy()])
+        assert not np.array_equal(y, np.clip(np.rint(exact * 2.0**-9) + y_zero, 0, 255))
 
 
 def test_points_offer_both_exact_forms_where_both_exist() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import pytest
 
 from tests.oracle.given import Given
 from tests.oracle.mutants.pointwise import single
@@ -80,6 +81,38 @@ def test_an_input_that_moves_no_counted_golden_is_named() -> None:
     inputs: dict[int, Array] = {i: r.standard_normal(30).astype(np.float32) + np.float32(3) for i in (x, y)}
     trust = trust_suite(program, b.constants, [case_of(program, b.constants, inputs, VectorFamily.CAPTURED)])
     assert trust.insensitive == (y,)
+
+
+@pytest.mark.parametrize(("reader", "is_named"), [("softmax", False), ("by hand", False), ("tanh", True)])
+def test_a_zero_point_that_its_reader_cancels_is_not_held_against_the_cases(reader: str, is_named: bool) -> None:
+    b = ProgramBuilder(Constants())
+    x, zero = b.input(TensorType(DType.U8, (6, 8)), "x"), b.input(TensorType(DType.U8, ()), "zero")
+    step = b.constant(np.asarray(2.0**-30, np.float32), DType.F32)
+    (real,) = b.op("dequantize_linear", (x, step, zero), attributes(axis=-1))
+    if reader == "by hand":
+        (mean,) = b.op("reduce_mean", (real,), attributes(axes=(1,), keepdims=1))
+        made = b.op("sub", (real, mean))
+    else:
+        made = b.op(reader, (real,), attributes(axis=1) if reader == "softmax" else attributes())
+    program = b.finish("x", (x, zero), b.op("floor", made))
+    inputs: dict[int, Array] = {x: np.full((6, 8), 9, np.uint8), zero: np.asarray(3, np.uint8)}
+    inputs[x][0, 0] = 0
+    trust = trust_suite(program, b.constants, [case_of(program, b.constants, inputs, VectorFamily.CAPTURED)])
+    assert (zero in trust.insensitive) is is_named
+
+
+def test_moving_a_number_to_the_other_side_of_a_tie_shows_no_operand() -> None:
+    """Both neighbours of a tie pass, so a case of ties could not refuse a kernel that forgets the bias."""
+    b = ProgramBuilder(Constants())
+    x, bias = b.input(TensorType(DType.F32, (64,)), "x"), b.input(TensorType(DType.F32, ()), "bias")
+    step = b.constant(np.asarray(np.float32(0.3)), DType.F32)
+    (total,) = b.op("add", (x, bias))
+    program = b.finish("x", (x, bias), b.op("quantize_linear", (total, step), attributes(axis=-1, to="u8")))
+    halves = (np.arange(64) + 0.5) * float(np.float32(0.3))
+    for known, named in ((1e-9, (bias,)), (1.0, ())):
+        inputs: dict[int, Array] = {x: halves.astype(np.float32), bias: np.asarray(known, np.float32)}
+        trust = trust_suite(program, b.constants, [case_of(program, b.constants, inputs, VectorFamily.CAPTURED)])
+        assert trust.insensitive == named
 
 
 def test_perturbing_changes_every_kind_of_array() -> None:

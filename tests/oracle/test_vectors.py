@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.oracle.mutants.linear import bytes_program
 from tests.oracle.mutants.pointwise import gelu_program, single
 from tests.oracle.mutants.structured import attention_program
 from tests.oracle.nodes import attributes
@@ -18,6 +19,7 @@ from tribunus.numerics.policy import ComputePolicy
 from tribunus.oracle.demands import Demand, wanted
 from tribunus.oracle.draws import Draws
 from tribunus.oracle.families import VectorFamily
+from tribunus.oracle.gates import Case, trust_suite
 from tribunus.oracle.golden import evaluate
 from tribunus.oracle.running import golden_with_budget
 from tribunus.oracle.vectors import Descriptor, captured, given_types, materialise, vector_set
@@ -211,6 +213,44 @@ def test_captured_arrays_belong_to_their_owner() -> None:
     assert str(d) == "captured/case0"
     with pytest.raises(InputError, match="captured"):
         materialise(d, program)
+
+
+@pytest.mark.parametrize("name", ["quantized matmul by operands", "qdq softmax"])
+def test_scales_and_zero_points_leave_room_for_results(name: str) -> None:
+    program = bytes_program()[0] if name.startswith("quantized") else _quantized_softmax()
+    for descriptor in vector_set(program, FP32, name, {}):
+        arrays = materialise(descriptor, program)
+        steps = [a.astype(np.float64) for v, a in arrays.items() if program.type_of(v).dtype is DType.F32]
+        assert all(bool(np.all(a > 2.0**-20) and np.all(a < 4.0)) for a in steps)
+        if descriptor.family in (VectorFamily.EXACT, VectorFamily.TIES):
+            assert all(bool(np.all(np.frexp(a)[0] == 0.5)) for a in steps)
+        (golden,) = golden_with_budget(program, arrays, Constants(), FP32, name, descriptor.family)
+        if descriptor.family in (VectorFamily.EXACT, VectorFamily.RAND):
+            results = golden.presented.astype(np.int64)
+            assert np.count_nonzero((results > 0) & (results < 255)) > results.size // 16
+            assert len(np.unique(results)) > 10
+
+
+def test_every_scale_and_zero_point_moves_a_result() -> None:
+    for program in (bytes_program()[0], _quantized_softmax()):
+        cases = []
+        for descriptor in vector_set(program, FP32, "x", {}):
+            inputs = materialise(descriptor, program)
+            goldens = golden_with_budget(program, inputs, Constants(), FP32, "x", descriptor.family)
+            cases.append(Case(descriptor, inputs, goldens))
+        assert trust_suite(program, Constants(), cases).insensitive == ()
+
+
+def _quantized_softmax() -> Program:
+    b = ProgramBuilder(Constants())
+    x, x_step, x_zero = b.input(TensorType(DType.U8, (9, 40)), "x"), b.weight(_STEP), b.weight(_ZERO)
+    (real,) = b.op("dequantize_linear", (x, x_step, x_zero), attributes(axis=-1))
+    (y,) = b.op("softmax", (real,), attributes(axis=1))
+    operands = (y, b.weight(_STEP), b.weight(_ZERO))
+    return b.finish("qdq_softmax+quantize", (x,), b.op("quantize_linear", operands, attributes(axis=-1, to="u8")))
+
+
+_STEP, _ZERO = TensorType(DType.F32, ()), TensorType(DType.U8, ())
 
 
 def test_an_integer_that_only_becomes_a_float_is_a_flag() -> None:

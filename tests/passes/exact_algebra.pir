@@ -19,6 +19,29 @@ phase "main" (%0) -> (%4)
   %3: f32[2] = add(%0, %2)
   %4 "y": f32[2] = sub(%3, %1)
 // ====
+// zero points of zeros are none, but for those in the type of a result
+program tribunus.phaseir/1
+value %0 "x": u8[2] input
+value %1: f32[] constant {0.5}
+value %2: u8[] constant {0}
+value %3: u8[] constant {7}
+phase "main" (%0) -> (%7)
+  %4: f32[2] = dequantize_linear(%0, %1, %2) {axis=-1}
+  %5: u8[2] quantized() = quantize_linear(%4, %1, %2) {axis=-1, to="u8"}
+  %6: f32[2] = dequantize_linear(%5, %1, %3) {axis=-1}
+  %7 "y": u8[2] quantized() = quantize_linear(%6, %1, %3) {axis=-1, to="u8"}
+// ----
+program tribunus.phaseir/1
+value %0 "x": u8[2] input
+value %1: f32[] constant {0.5}
+value %2: u8[] constant {0}
+value %3: u8[] constant {7}
+phase "main" (%0) -> (%7)
+  %4: f32[2] = dequantize_linear(%0, %1) {axis=-1}
+  %5: u8[2] quantized() = quantize_linear(%4, %1, %2) {axis=-1, to="u8"}
+  %6: f32[2] = dequantize_linear(%5, %1, %3) {axis=-1}
+  %7 "y": u8[2] quantized() = quantize_linear(%6, %1, %3) {axis=-1, to="u8"}
+// ====
 // squares, powers of two, double negation
 program tribunus.phaseir/1
 value %0 "x": f32[2] input

@@ -231,6 +231,66 @@ def test_a_quantized_product_takes_its_dequantizations(net: NewNet) -> None:
     assert _most_fused(n, n.op("quantize_linear", y, scale, zero, axis=-1, to="u8")) == ["qdq_matmul+bias+quantize"]
 
 
+def _quantized_layers(net: Net, *layers: tuple[float, int, float, int]) -> Partition:
+    """A quantization, then products of bytes, each with a scale and a zero point before and behind it."""
+    zero = net.number(9, DType.U8)
+    x = net.op("quantize_linear", net.input(4, 16), net.number(1.0), zero, axis=-1, to="u8")
+    for left, left_zero, right, right_zero in layers:
+        w = net.op("dequantize_linear", net.builder.constant(_ints(16, 16), DType.I8), net.number(0.25), axis=-1)
+        real = net.op("dequantize_linear", x, net.number(left), net.number(left_zero, DType.U8), axis=-1)
+        y = net.op("mul", net.op("matmul", real, w), net.number(0.5))
+        x = net.op("quantize_linear", y, net.number(right), net.number(right_zero, DType.U8), axis=-1, to="u8")
+    return partition(net.finish(x), 0, net.constants)
+
+
+def test_layers_that_differ_in_scales_and_zero_points_have_one_signature(net: NewNet) -> None:
+    n = net()
+    # Numbers that two places share, or that a factor of the layer has too, do not make another computation.
+    found = _quantized_layers(n, (0.1, 3, 0.2, 7), (0.3, 128, 0.3, 128), (0.5, 1, 0.25, 255))
+    uses = [region.alternatives[0][0] for region in found.regions[1:]]
+    assert len(uses) == 3
+    assert len({program_digest(use.signature) for use in uses}) == 1
+    use = uses[1]
+    assert [str(v.type) for v in use.signature.values if v.role is Role.WEIGHT] == [
+        "f32[]", "u8[]", "i8[16, 16]", "f32[]", "f32[]", "u8[]",
+    ]  # fmt: skip
+    values = [n.constants.of(n.finish(use.outputs[0]), w).reshape(-1)[0] for w in use.weights if w != use.weights[2]]
+    assert values == [np.float32(0.3), 128, np.float32(0.25), np.float32(0.3), 128]
+    assert [v.type.shape for v in use.signature.values if v.role is Role.CONSTANT] == [()]
+
+
+def test_a_zero_point_of_zero_is_structure(net: NewNet) -> None:
+    found = _quantized_layers(net(), (0.1, 3, 0.2, 7), (0.1, 3, 0.2, 0), (0.1, 0, 0.2, 7))
+    uses = [region.alternatives[0][0] for region in found.regions[1:]]
+    assert len({program_digest(use.signature) for use in uses}) == 3
+    assert [len(use.weights) for use in uses] == [6, 5, 5]
+
+
+def test_a_dequantization_that_is_read_twice_has_one_scale(net: NewNet) -> None:
+    n = net()
+    x, scale, zero = n.input(4, 8, dtype=DType.U8), n.number(0.5), n.number(3, DType.U8)
+    twice = [n.op("dequantize_linear", x, scale, zero, axis=-1) for _ in range(2)]
+    y = n.op("mul", twice[0], n.op("tanh", twice[1]))
+    found = partition(n.finish(n.op("quantize_linear", y, scale, zero, axis=-1, to="u8")), 0, n.constants)
+    (use,) = found.regions[0].alternatives[0]
+    assert use.weights == (scale, zero, scale, zero)
+
+
+def test_scales_behind_an_integer_product_are_operands(net: NewNet) -> None:
+    n = net()
+    total = set()
+    for step in (0.1, 0.2):
+        y, scale, zero = n.builder.op("dynamic_quantize_linear", (n.input(4, 16),))
+        product = n.op("matmul_integer", y, n.builder.constant(_ints(16, 6), DType.I8), zero)
+        real = n.op("mul", n.op("cast", product, to="f32"), n.op("mul", scale, n.number(step)))
+        total.add(n.op("mul", real, n.number(0.5)))
+    found = partition(n.finish(*sorted(total)), 0, n.constants)
+    uses = [use for region in found.regions for use in region.alternatives[-1]]
+    assert len({program_digest(use.signature) for use in uses}) * 2 == len(uses)
+    (half,) = {use.signature.values[1].role for use in uses if use.label == "mul" and use.outputs[0] in total}
+    assert half is Role.CONSTANT
+
+
 def test_weights_are_operands_and_small_constants_belong_to_the_signature(net: NewNet) -> None:
     n = net()
     x = n.input(2, 3, 32)

@@ -17,7 +17,7 @@ from tribunus.phaseir.program import Array, Constants, Op, Program
 
 USES_A_SIGNATURE = 2
 ELEMENT_LIMIT = 40_000_000
-"""Intermediates of a run are kept only up to this many elements in all."""
+"""Operands of a run are kept only up to this many elements in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,6 @@ def capture_operands(
 
     Intermediates come from the float64 evaluation of the program with the true weights, rounded once to their dtype.
     """
-    total = sum(dims.evaluate(v.type.elements, bindings) for v in program.values)
-    if total > ELEMENT_LIMIT:
-        return {}
     by_signature: dict[Digest, list[Use]] = {}
     for use, digest in uses:
         by_signature.setdefault(digest, []).append(use)
@@ -77,6 +74,8 @@ def capture_operands(
         for digest, members in by_signature.items()
     }
     needed = frozenset(value for members in chosen.values() for use in members for value in use.inputs)
+    if sum(dims.evaluate(program.type_of(value).elements, bindings) for value in needed) > ELEMENT_LIMIT:
+        return {}
     values = _rounded_values(program, constants, program_inputs(program, case), bindings, needed)
     return {
         digest: [_operands(program, constants, use, values) for use in members] for digest, members in chosen.items()

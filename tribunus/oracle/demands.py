@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from tribunus.errors import InputError
 from tribunus.numerics.dtypes import DType
@@ -49,6 +50,9 @@ class Wanted:
     indices must differ, -1 for tuples.  contraction: axis that a dot product, reduction or normalization runs over.
     fan_in: terms of the dot products it takes part in (1 where none).  is_left: first operand of a dot product.
     masks: it selects what a softmax sees.  addend, multiplier: a bias, or a scale, of what was computed.
+    middle: zero point that integers lie around.  step: of a scale, which power of two keeps what is quantized with it
+    within its range; exact_step: the same beside the small integers of exact vectors.  narrows: a scale or zero
+    point that makes integers of numbers, not numbers of integers; fan_in is then that of the dot products before it.
     """
 
     demand: Demand
@@ -62,6 +66,10 @@ class Wanted:
     masks: bool = False
     addend: bool = False
     multiplier: bool = False
+    middle: int = 0
+    step: int = 0
+    exact_step: int = 0
+    narrows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +128,9 @@ def _integer(program: Program, types: tuple[TensorType, ...], value: int, uses: 
             if bounds.demand is Demand.UNIQUE_INDEX:
                 return bounds
         if op.kind in ("quantize_linear", "dequantize_linear") and position == 2:
-            return _zero_point(dtype)
+            return _zero_point(dtype, narrows=op.kind == "quantize_linear")
         if op.kind in ("matmul_integer", "conv_integer") and position >= 2:
-            return _zero_point(dtype)
+            return _zero_point(dtype, narrows=False)
     if indexed:
         if low > high:
             raise InputError(f"{program.values[value].label or value}: no index satisfies every op that reads it")
@@ -130,7 +138,9 @@ def _integer(program: Program, types: tuple[TensorType, ...], value: int, uses: 
     if dtype.bits <= 8:
         bits = dtype.bits
         signed = dtype in (DType.I8, DType.I4)
-        return Wanted(Demand.INTEGER, low=-(1 << (bits - 1)) if signed else 0, high=(1 << (bits - signed)) - 1)
+        middle = 1 << (bits - 1) if not signed and any(_has_zero_point(use) for use in uses) else 0
+        low, high = (-(1 << (bits - 1)) if signed else 0), (1 << (bits - signed)) - 1
+        return Wanted(Demand.INTEGER, low=low, high=high, middle=middle)
     unsigned = dtype in (DType.U64, DType.U32, DType.U16)
     whole = [use.op for use in uses if types[use.op.inputs[use.position]].dtype.is_integer]
     computed = [op for op in whole if op.kind not in _MOVES or op.kind == "cast"]
@@ -143,11 +153,18 @@ def _becomes_float(op: Op) -> bool:
     return op.kind == "cast" and op.attributes.dtype("to").is_float
 
 
-def _zero_point(dtype: DType) -> Wanted:
-    if dtype in (DType.U8, DType.U4):
-        half = 1 << (dtype.bits - 1)
-        return Wanted(Demand.ZERO_POINT, low=half - half // 4, high=half + half // 4)
-    return Wanted(Demand.ZERO_POINT, low=-8 if dtype is not DType.I4 else -2, high=8 if dtype is not DType.I4 else 2)
+def _has_zero_point(use: Use) -> bool:
+    """Whether an op subtracts a zero point from the integers that it reads."""
+    position = {"dequantize_linear": 2, "matmul_integer": 2 + use.position, "conv_integer": 2 + use.position}
+    slot = position.get(use.op.kind, -1)
+    return 0 <= slot < len(use.op.inputs) and use.op.inputs[slot] >= 0
+
+
+def _zero_point(dtype: DType, *, narrows: bool) -> Wanted:
+    """Near the middle of the range: a sum of products that are off to one side grows faster than what they spread."""
+    middle = 1 << (dtype.bits - 1) if dtype in (DType.U8, DType.U4) else 0
+    reach = 8 if dtype.bits >= 8 else 2
+    return Wanted(Demand.ZERO_POINT, low=middle - reach, high=middle + reach, middle=middle, narrows=narrows)
 
 
 def _index_bounds(op: Op, position: int, types: tuple[TensorType, ...]) -> Wanted | None:
@@ -189,12 +206,15 @@ _DIRECT = {
     ("pow", 1): Demand.FACTOR,
     ("reduce_prod", 0): Demand.FACTOR,
     ("batch_norm", 4): Demand.VARIANCE,
-    ("quantize_linear", 1): Demand.STEP,
-    ("dequantize_linear", 1): Demand.STEP,
 }
+_WIDE: Final = 11
+"""Bits of the integers that are drawn for a dtype wider than 8 bits."""
 
 
 def _real(program: Program, types: tuple[TensorType, ...], value: int, uses: list[Use]) -> Wanted:
+    for use in uses:
+        if use.op.kind in ("quantize_linear", "dequantize_linear") and use.position == 1:
+            return _step(program, types, use)
     demand, contraction, fan_in, is_left = Demand.REAL, -1, 1, True
     addends = [_is_addend(program, types, use) for use in uses]
     multipliers = [_is_multiplier(program, types, use) for use in uses]
@@ -216,6 +236,28 @@ def _real(program: Program, types: tuple[TensorType, ...], value: int, uses: lis
         addend=bool(uses) and all(addends),
         multiplier=bool(uses) and all(multipliers),
     )
+
+
+def _step(program: Program, types: tuple[TensorType, ...], use: Use) -> Wanted:
+    """A scale such that real numbers are about as large as 1, dot products too, and the sharp ones of a softmax."""
+    op = use.op
+    if op.kind == "quantize_linear":
+        narrowed = types[op.outputs[0]].dtype
+        ops = program.only_phase.ops
+        fan_in = max((_contraction(o, 1, types)[1] for o in ops if o.kind in ("matmul", "conv")), default=1)
+        is_share = any(o.kind == "softmax" and op.inputs[0] in o.outputs for o in ops)
+        step = 2 - min(narrowed.bits, _WIDE) - (2 if is_share else 0)
+        return Wanted(Demand.STEP, step=step, exact_step=step, fan_in=fan_in, narrows=True)
+    bits = types[op.inputs[0]].dtype.bits
+    step = 2 - min(bits, _WIDE)
+    fan_in, scores = 1, 0
+    for reader in uses_of(program, op.outputs[0]):
+        _, terms, is_left = _contraction(reader.op, reader.position, types)
+        fan_in = max(fan_in, 1 if is_left else terms)
+        scores = 2 if reader.op.kind == "softmax" else scores
+    step += scores - round(math.log2(fan_in) / 2)
+    # Bytes lie within 7 of their zero point there instead of 127.
+    return Wanted(Demand.STEP, step=step, exact_step=step + 4 if bits == 8 else step)
 
 
 def _is_square(program: Program, op: Op) -> bool:

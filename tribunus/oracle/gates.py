@@ -25,7 +25,10 @@ from tribunus.oracle.running import OutputGolden
 from tribunus.oracle.value import Exactness
 from tribunus.oracle.vectors import Descriptor
 from tribunus.oracle.verdict import is_refused
-from tribunus.phaseir.program import Constants, Program
+from tribunus.phaseir.program import Constants, Op, Program
+
+_SHIFT_FREE: Final = frozenset(("softmax", "layer_norm", "group_norm"))
+_LEVELS: Final = frozenset(("reduce_mean", "reduce_max", "reduce_min"))
 
 FEW: Final = 16
 """Elements up to which one case alone can hardly refuse every null answer."""
@@ -227,12 +230,45 @@ def _insensitive(
 
 
 def _live(program: Program) -> frozenset[int]:
-    """Given values that some output depends on."""
+    """Given values that some output depends on; not zero points that what reads them cancels."""
     needed = set(program.only_phase.outputs)
     for op in reversed(program.only_phase.ops):
         if needed & set(op.outputs):
             needed |= {i for i in op.inputs if i >= 0}
+    needed -= _cancelled_zero_points(program)
     return frozenset(i for i in needed if program.values[i].role.value in ("input", "weight", "state"))
+
+
+def _cancelled_zero_points(program: Program) -> frozenset[int]:
+    """Zero points, one for a whole tensor, of numbers that are only compared with each other: a softmax, or a
+    normalization that takes their mean away, is the same function whatever was added to all of them."""
+    ops, consumers = program.only_phase.ops, program.consumers(program.only_phase)
+    outputs = frozenset(program.only_phase.outputs)
+
+    def readers(value: int) -> list[Op]:
+        return [ops[i] for i in consumers.get(value, ())]
+
+    def is_difference(op: Op, value: int) -> bool:
+        return (
+            op.kind == "sub"
+            and op.inputs[0] == value
+            and any(fold.kind in _LEVELS and fold.outputs[0] == op.inputs[1] for fold in readers(value))
+        )
+
+    def cancels(op: Op, value: int) -> bool:
+        if op.kind in _LEVELS:
+            return all(is_difference(reader, value) for reader in readers(op.outputs[0]))
+        return op.kind in _SHIFT_FREE or is_difference(op, value)
+
+    found: set[int] = set()
+    others: set[int] = set()
+    for op in ops:
+        real = op.outputs[0]
+        zero = op.inputs[2] if op.kind == "dequantize_linear" and len(op.inputs) > 2 else -1
+        others.update(v for v in op.inputs if v != zero)
+        if zero >= 0 and program.values[zero].type.elements == 1 and real not in outputs:
+            (found if all(cancels(reader, real) for reader in readers(real)) else others).add(zero)
+    return frozenset(found - others)
 
 
 def sensitive_inputs(program: Program, constants: Constants, case: Case, candidates: set[int]) -> set[int]:
@@ -281,6 +317,9 @@ def opposed(stored: Array, dtype: DType) -> Array:
 
 def _beyond(moved: Array, golden: OutputGolden) -> bool:
     with np.errstate(all="ignore"):
+        if golden.low is not None and golden.high is not None:
+            wide = moved.astype(np.float64)
+            return bool(np.any((wide < golden.low.astype(np.float64)) | (wide > golden.high.astype(np.float64))))
         if not golden.dtype.is_float:
             return bool(np.any(moved != golden.value))
         first, second = golden.value.astype(np.float64), moved.astype(np.float64)

@@ -18,8 +18,8 @@ from tribunus.canon import Json, encode
 from tribunus.errors import InputError
 from tribunus.numerics.dtypes import FLOAT_FORMATS, DType
 from tribunus.numerics.policy import POLICIES, ComputePolicy
+from tribunus.numerics.rounding import INTEGER_RANGE, round_value
 from tribunus.numerics.rounding import encode as store
-from tribunus.numerics.rounding import round_value
 from tribunus.numerics.ulp import F64, ulp
 from tribunus.oracle.demands import Demand, Wanted, wanted
 from tribunus.oracle.draws import Draws
@@ -33,6 +33,9 @@ from tribunus.phaseir.types import TensorType
 
 HEAVY_WORK: Final = 1 << 31
 """Flops of one evaluation from which a signature gets the smallest set of vectors."""
+
+NARROWING_TIE: Final = 0.5
+"""Step of a quantization on vectors of ties; numbers are multiples of its half."""
 
 _CURVED: Final = frozenset(
     ("exp", "log", "pow", "tanh", "sigmoid", "erf", "sin", "cos", "softmax", "log_softmax", "lstm", "gru")
@@ -95,7 +98,10 @@ def _families(program: Program, policy: ComputePolicy, bindings: Bindings) -> tu
     ops = program.only_phase.ops
     kinds = frozenset(op.kind for op in ops)
     given = given_types(program, bindings)
-    floats = any(t.dtype.is_float for t in given.values())
+    types = tuple(v.type.at(bindings) for v in program.values)
+    # Scales are not data: what tells families of numbers apart would not reach the integers beside them.
+    scales = frozenset(v for v in given if wanted(program, types, v).demand is Demand.STEP)
+    floats = any(t.dtype.is_float for v, t in given.items() if v not in scales)
     small = any(t.dtype in (DType.I8, DType.U8) for t in given.values())
     linear = any(spec_of(k).family in (Family.MATMUL, Family.CONV) for k in kinds)
     heavy = is_heavy(program, bindings)
@@ -127,7 +133,8 @@ def _families(program: Program, policy: ComputePolicy, bindings: Bindings) -> tu
         # Large scores overflow an exponential that is not shifted by the maximum.
         found += [(VectorFamily.MASK, 0, 0), (VectorFamily.RAND, 3, 3 if linear else 7)]
     found += [(VectorFamily.NEGATIVE, 0, 0)] if floats and kinds & _PADS else []
-    found += [(VectorFamily.TIES, 0, 0)] if floats and kinds & _ROUNDS else []
+    # Integers of the whole range have dot products beyond any range: those meet ties on the exact vector.
+    found += [(VectorFamily.TIES, 0, 0)] if kinds & _ROUNDS and (floats or (scales and not linear)) else []
     found += [(VectorFamily.INDEX, 0, 0)] if kinds & _INDEXED else []
     found += [(VectorFamily.SAT, 0, 0)] if small else []
     if floats and not heavy and not linear:
@@ -236,11 +243,15 @@ def _integers(spot: _Spot) -> Array:
         if spot.family is VectorFamily.SAT:
             return np.where(draws.integers(0, 3, shape) > 0, high, low)
         if spot.family is VectorFamily.EXACT:
-            low, high = max(low, -7), min(high, 7)
+            low, high = max(low, w.middle - 7), min(high, w.middle + 7)
         if spot.family is VectorFamily.POS:
-            low = max(low, 0)
-    if w.demand is Demand.ZERO_POINT and spot.family is VectorFamily.SAT and spot.type.dtype is DType.U8:
-        return np.where(draws.integers(0, 1, shape) > 0, 255, 0)
+            low = max(low, w.middle)
+    extreme = spot.family is VectorFamily.SAT and spot.type.dtype in (DType.U8, DType.I8) and not w.narrows
+    if w.demand is Demand.ZERO_POINT and extreme:
+        least, most = INTEGER_RANGE[spot.type.dtype]
+        return np.where(draws.integers(0, 1, shape) > 0, most, least)
+    if w.demand is Demand.ZERO_POINT and spot.family is VectorFamily.EXACT:
+        low, high = w.middle - 2, w.middle + 2
     if w.demand is Demand.FLAG and spot.exponent > 0:
         low, high = -1000, 1000
     drawn = draws.integers(low, high, shape)
@@ -415,10 +426,8 @@ def _ties(spot: _Spot) -> F64:
     if "cast" in spot.kinds and not spot.kinds & {"round", "quantize_linear"}:
         grid = spot.draws.integers(1, 1 << 12, shape).astype(np.float64)
         return (grid + 0.5) * 2.0 ** spot.draws.integers(-12, 0, shape).astype(np.float64)
-    if spot.wanted.demand is Demand.STEP:
-        return np.full(shape, 0.25)
     halves = spot.draws.integers(-24, 24, shape).astype(np.float64) * 0.5
-    return halves * 0.25 if "quantize_linear" in spot.kinds else halves
+    return halves * NARROWING_TIE if "quantize_linear" in spot.kinds else halves
 
 
 def _special(spot: _Spot, normal: F64) -> F64:
@@ -477,10 +486,23 @@ def _shaped(spot: _Spot, drawn: F64) -> F64:
         base = np.where(finite, np.abs(drawn), 1.0)
         return base * 2.0**-10 + 2.0**-20 if family is VectorFamily.SMALLVAR else base + 2.0**-4
     if demand is Demand.STEP:
-        if family in (VectorFamily.TIES, VectorFamily.EXACT):
-            return np.full(drawn.shape, 0.25)
-        return (1.0 + 1.0 / (1.0 + np.abs(np.where(finite, drawn, 1.0)))) * 2.0**-6
+        return _steps(spot, np.where(finite, drawn, 1.0))
     if spot.kinds & {"sin", "cos"}:
         drawn = np.where(finite, np.clip(drawn, -(2.0**15), 2.0**15), drawn)
     largest = FLOAT_FORMATS[spot.type.dtype].max_finite
     return round_value(np.where(finite, np.clip(drawn, -largest, largest), drawn), spot.type.dtype)
+
+
+def _steps(spot: _Spot, drawn: F64) -> F64:
+    """Scales: powers of two where ties and exact sums need them, else between one and two of them."""
+    w, family = spot.wanted, spot.family
+    if family is VectorFamily.TIES:
+        # Twice as wide behind as before: every odd number of steps before is a tie behind.
+        return np.full(drawn.shape, NARROWING_TIE if w.narrows else NARROWING_TIE / 2.0)
+    step = w.step
+    if family is VectorFamily.EXACT:
+        return np.full(drawn.shape, 2.0**w.exact_step)
+    if family is VectorFamily.SAT and w.narrows:
+        # Sums of extremes have a mean: without room for it every result would saturate and show nothing.
+        step += 2 + round(math.log2(w.fan_in) / 2)
+    return (1.0 + 1.0 / (1.0 + np.abs(drawn))) * 2.0**step

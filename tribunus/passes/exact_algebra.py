@@ -18,6 +18,8 @@ from tribunus.phaseir.program import Constants, Op, Program
 
 _COMMUTATIVE: Final = frozenset(("add", "mul", "minimum", "maximum", "equal", "and", "or", "xor"))
 _WITH_NUMBER: Final = frozenset(("add", "sub", "mul", "div", "pow", "minimum", "maximum"))
+_CENTRED: Final = {"dequantize_linear": 2, "matmul_integer": 2, "conv_integer": 2}
+"""Position of the first zero point of what subtracts it."""
 _INVOLUTIONS: Final = frozenset(("neg", "not"))
 _IDEMPOTENT: Final = frozenset(("relu", "abs", "floor", "ceil", "round"))
 
@@ -33,6 +35,8 @@ def _simplify(rewriter: Rewriter, op: Op) -> bool:
         if not _simplify(rewriter, op):
             rewriter.keep(op)
         return True
+    if op.kind in _CENTRED and _without_zero_points(rewriter, op):
+        return True
     number = rewriter.scalar(op.inputs[1]) if op.kind in _WITH_NUMBER else None
     if number is not None:
         return _with_number(rewriter, op, number)
@@ -46,6 +50,24 @@ def _simplify(rewriter: Rewriter, op: Op) -> bool:
     if op.kind == "cast" and before.kind == "cast":
         return _cast_back(rewriter, op, before)
     return False
+
+
+def _without_zero_points(rewriter: Rewriter, op: Op) -> bool:
+    """Zero points of zeros alone dropped; a quantization keeps its own, which is in the type of the result."""
+    first = _CENTRED[op.kind]
+    zeros = [-1 if v >= 0 and _is_zero(rewriter, v) else v for v in op.inputs[first:]]
+    while zeros and zeros[-1] < 0:
+        zeros.pop()
+    inputs = (*op.inputs[:first], *zeros)
+    if inputs == op.inputs:
+        return False
+    rewriter.keep(Op(op.kind, inputs, op.outputs, op.attributes, op.source))
+    return True
+
+
+def _is_zero(rewriter: Rewriter, value: int) -> bool:
+    array = rewriter.array(value)
+    return array is not None and not np.any(array)
 
 
 def _with_number(rewriter: Rewriter, op: Op, number: float | int) -> bool:

@@ -5,14 +5,20 @@ Imported by: partition.  Imports: phaseir, groups.  Pure.
 Dims first get symbols of their own: whatever extent stands at the border is ``d0, d1, ...``, so that a layer does not
 know where in the model it stands.  Where the ops need a relation between extents that this loses, the symbols are
 those of the program itself.
+
+Small constants belong to the signature by value.  Scales and zero points of quantization do not: each place that reads
+one has an operand of its own, a weight, so that equal numbers in two places of one layer do not make it another
+computation.  A zero point of zeros alone is structure, and stays a constant.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
+
+import numpy as np
 
 from tribunus.errors import DimError, InternalError, LoweringError
 from tribunus.passes.groups import Use
@@ -24,6 +30,15 @@ from tribunus.phaseir.ops import spec_of
 from tribunus.phaseir.program import INLINE_ELEMENTS, Op, Phase, Program, Role, Value
 from tribunus.phaseir.types import TensorType
 from tribunus.phaseir.verifier import same_type
+
+_SCALES: Final = frozenset((("quantize_linear", 1), ("dequantize_linear", 1)))
+_ZERO_POINTS: Final = frozenset(
+    (
+        ("quantize_linear", 2),
+        ("dequantize_linear", 2),
+        *((kind, position) for kind in ("matmul_integer", "conv_integer") for position in (2, 3)),
+    )
+)
 
 BOUND_ENUMERATION: Final = 4096
 """Up to this many bindings the values of a dim are listed; beyond, its bounds are those of interval arithmetic."""
@@ -123,49 +138,65 @@ class _Naming:
 def _build(
     view: PhaseView, label: str, ops: tuple[int, ...], order: Sequence[int], outputs: Sequence[int], naming: _Naming
 ) -> Use:
-    operands: dict[Role, list[int]] = {Role.INPUT: [], Role.WEIGHT: [], Role.CONSTANT: []}
-    types: dict[int, TensorType] = {}
+    operands: dict[Role, list[_Place]] = {Role.INPUT: [], Role.WEIGHT: [], Role.CONSTANT: []}
+    types: dict[_Place, TensorType] = {}
     named_attributes: list[Attributes] = []
-    temps: list[int] = []
+    named_inputs: list[tuple[_Place, ...]] = []
+    temps: list[_Place] = []
+    reader: dict[Op, int] = {}
     for index in order:
         op = view.ops[index]
-        for value in view.operands(index):
-            if value not in types:
-                operands[_operand_role(view, value)].append(value)
-                types[value] = naming.type(view.type_of(value))
+        first = reader.setdefault(replace(op, outputs=(), source=()), index)
+        places: list[_Place] = []
+        for position, value in enumerate(op.inputs):
+            role = Role.INPUT if value < 0 else _operand_role(view, op, position)
+            place = _Place(value, first, position) if _is_parameter(view, op, position) else _Place(value)
+            places.append(place)
+            if value >= 0 and place not in types:
+                operands[role].append(place)
+                types[place] = naming.type(view.type_of(value))
         attributes = naming.attributes(op.attributes)
         scope = DimScope(tuple(naming.symbols))
-        inferred = spec_of(op.kind).infer([types.get(v) for v in op.inputs], attributes, scope)
+        inferred = spec_of(op.kind).infer([types.get(place) for place in places], attributes, scope)
         for value, type_ in zip(op.outputs, inferred, strict=True):
             naming.learn(view.type_of(value), type_)
-            types[value] = type_
-            temps.append(value)
+            types[_Place(value)] = type_
+            temps.append(_Place(value))
         named_attributes.append(attributes)
-    ids = {
-        v: i for i, v in enumerate((*operands[Role.INPUT], *operands[Role.WEIGHT], *operands[Role.CONSTANT], *temps))
-    }
-    ids[-1] = -1
+        named_inputs.append(tuple(places))
+    places_in_order = (*operands[Role.INPUT], *operands[Role.WEIGHT], *operands[Role.CONSTANT], *temps)
+    ids = {place: i for i, place in enumerate(places_in_order)} | {_Place(-1): -1}
     values = tuple(
-        Value(types[v], role, constant=view.program.values[v].constant if role is Role.CONSTANT else None)
+        Value(types[v], role, constant=view.program.values[v.value].constant if role is Role.CONSTANT else None)
         for role, group in (*operands.items(), (Role.TEMP, temps))
         for v in group
     )
     named_ops = tuple(
         Op(
             view.ops[i].kind,
-            tuple(ids[v] for v in view.ops[i].inputs),
-            tuple(ids[v] for v in view.ops[i].outputs),
+            tuple(ids[place] for place in places),
+            tuple(ids[_Place(v)] for v in view.ops[i].outputs),
             attributes,
         )
-        for i, attributes in zip(order, named_attributes, strict=True)
+        for i, places, attributes in zip(order, named_inputs, named_attributes, strict=True)
     )
-    inputs = tuple(operands[Role.INPUT])
-    phase = Phase(label, tuple(ids[v] for v in inputs), tuple(ids[v] for v in outputs), named_ops)
+    inputs, weights = (tuple(p.value for p in operands[role]) for role in (Role.INPUT, Role.WEIGHT))
+    phase = Phase(label, tuple(range(len(inputs))), tuple(ids[_Place(v)] for v in outputs), named_ops)
     signature = Program(values, (phase,), tuple(naming.symbols))
-    return Use(label, ops, signature, tuple(naming.bind), inputs, tuple(operands[Role.WEIGHT]), tuple(outputs))
+    return Use(label, ops, signature, tuple(naming.bind), inputs, weights, tuple(outputs))
 
 
-def _operand_role(view: PhaseView, value: int) -> Role:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A program value as an operand.  reader, position: the place that reads a scale or zero point; else -1."""
+
+    value: int
+    reader: int = -1
+    position: int = -1
+
+
+def _operand_role(view: PhaseView, op: Op, position: int) -> Role:
+    value = op.inputs[position]
     held = view.program.values[value]
     if held.role is Role.WEIGHT:
         return Role.WEIGHT
@@ -174,7 +205,34 @@ def _operand_role(view: PhaseView, value: int) -> Role:
     elements = held.type.elements
     if not isinstance(elements, int):
         raise InternalError(f"constant {value} has a symbolic shape")
-    return Role.CONSTANT if elements <= INLINE_ELEMENTS else Role.WEIGHT
+    if elements > INLINE_ELEMENTS:
+        return Role.WEIGHT
+    return Role.WEIGHT if _is_parameter(view, op, position) else Role.CONSTANT
+
+
+def _is_parameter(view: PhaseView, op: Op, position: int) -> bool:
+    """Whether an operand is a constant scale, or a constant zero point other than zero."""
+    value = op.inputs[position]
+    if value < 0 or not view.is_constant(value):
+        return False
+    if (op.kind, position) in _SCALES:
+        return True
+    if (op.kind, position) in _ZERO_POINTS:
+        digest = view.program.values[value].constant
+        return digest is None or bool(np.any(view.constants.get(digest)))
+    return op.kind == "mul" and _is_dynamic_scale(view, op.inputs[1 - position])
+
+
+def _is_dynamic_scale(view: PhaseView, value: int) -> bool:
+    """Whether a value is a scale found at run time, or an integer product that waits for its scales."""
+    found = None if value < 0 else view.producer(value)
+    if found is None:
+        return False
+    kind = view.kind(found)
+    if kind == "dynamic_quantize_linear":
+        return view.ops[found].outputs[1] == value
+    source = view.producer(view.ops[found].inputs[0]) if kind == "cast" else None
+    return source is not None and view.kind(source).endswith("_integer")
 
 
 def _canonical_order(view: PhaseView, ops: tuple[int, ...], outputs: Sequence[int]) -> list[int]:

@@ -1,15 +1,19 @@
-"""Copies that exchange the fastest axis: square blocks in registers (4-byte elements) or in a small cache block.
+"""Copies that exchange the fastest axis: square blocks in registers, of 8-byte elements in a small cache block.
 
 Imported by: movement.  Imports: frame.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tribunus.phaseir import dims
 from tribunus_native.loops.ctypes import STORAGE
 from tribunus_native.loops.frame import Frame, Tensor, plus, times
 
 BLOCK = 16
+_NARROW = (1, 2)
+"""Bytes of elements of which a row of a block is narrower than the kernel's vectors."""
 
 
 def _inner(tensor: Tensor) -> int | None:
@@ -33,11 +37,18 @@ def emit_transpose(frame: Frame, source: Tensor, out: Tensor) -> None:
     code = frame.code
     source, out = source.raw(), out.raw()
     c_type = STORAGE[out.dtype]
-    lanes = min(frame.lanes, BLOCK)
-    registers = out.dtype.itemsize == 4 and lanes == frame.lanes
+    size = BLOCK
+    block = _Block("transpose_block", "float", "vec", BLOCK)
+    registers = out.dtype.itemsize in _NARROW
     if registers:
-        frame.helper("transpose_block", _block_text(frame.lanes))
-    size = lanes if registers else BLOCK
+        block = _Block(f"transpose_block_{out.dtype.value}", c_type, f"row_{out.dtype.value}", BLOCK)
+        rows_of = f"typedef {c_type} {{}} __attribute__((ext_vector_type({BLOCK}){{}}));"
+        types = (rows_of.format(block.vector, ""), rows_of.format(block.memory, f", aligned({out.dtype.itemsize})"))
+        frame.helper(block.name, "\n".join((*types, _block_text(block))))
+    elif out.dtype.itemsize == 4 and frame.lanes <= BLOCK:
+        registers, size = True, frame.lanes
+        block = _Block("transpose_block", "float", "vec", frame.lanes)
+        frame.helper(block.name, _block_text(block))
     top = frame.scope.optimum()
     others = [x for x in range(out.rank) if x not in (along, across) and out.shape[x] != 1]
     others.sort(key=lambda x: -dims.evaluate(out.strides[x], top))
@@ -57,33 +68,50 @@ def emit_transpose(frame: Frame, source: Tensor, out: Tensor) -> None:
                 code.line(f"const int64_t c_end = {c} + {size} < {columns} ? {c} + {size} : {columns};")
                 if registers:
                     with code.block(f"if (r_end - {r} == {size} && c_end - {c} == {size})"):
-                        head = f"(const float *)(from + {r} + {times(c, from_step)}), {from_step}"
-                        tail = f"(float *)(to + {times(r, to_step)} + {c}), {to_step}"
-                        code.line(f"transpose_block({head}, {tail});", "continue;")
+                        head = f"(const {block.element} *)(from + {r} + {times(c, from_step)}), {from_step}"
+                        tail = f"({block.element} *)(to + {times(r, to_step)} + {c}), {to_step}"
+                        code.line(f"{block.name}({head}, {tail});", "continue;")
                 code.line(f"for (int64_t i = {r}; i < r_end; i++)")
                 element = f"to[{times('i', to_step)} + k] = from[i + {times('k', from_step)}]"
                 code.line(f"  for (int64_t k = {c}; k < c_end; k++) {element};")
 
 
-def _block_text(lanes: int) -> str:
-    """LANES x LANES by rounds of interleaving the first half of the rows with the second."""
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A square of elements in registers, one vector a row."""
+
+    name: str
+    element: str
+    vector: str
+    lanes: int
+
+    @property
+    def memory(self) -> str:
+        """The vector type at any address of an element."""
+        return f"{self.vector}_memory"
+
+
+def _block_text(block: _Block) -> str:
+    """Rounds of interleaving the first half of the rows with the second."""
+    lanes, vector, element = block.lanes, block.vector, block.element
     low = ", ".join(f"{i}, {i + lanes}" for i in range(lanes // 2))
     high = ", ".join(f"{i + lanes // 2}, {i + lanes // 2 + lanes}" for i in range(lanes // 2))
     rounds = lanes.bit_length() - 1
+    each = f"UNROLLED for (int i = 0; i < {lanes}; i++)"
     lines = [
-        "INLINE void transpose_block(const float *from, int64_t from_step, float *to, int64_t to_step) {",
-        "  vec a[LANES], b[LANES];",
-        "  UNROLLED for (int i = 0; i < LANES; i++) a[i] = load(from + i * from_step);",
+        f"INLINE void {block.name}(const {element} *from, int64_t from_step, {element} *to, int64_t to_step) {{",
+        f"  {vector} a[{lanes}], b[{lanes}];",
+        f"  {each} a[i] = *(const {block.memory} *)(from + i * from_step);",
     ]
     for index in range(rounds):
         old, new = ("a", "b") if index % 2 == 0 else ("b", "a")
-        half = f"{old}[i + LANES / 2]"
+        half = f"{old}[i + {lanes // 2}]"
         lines += [
-            "  UNROLLED for (int i = 0; i < LANES / 2; i++) {",
+            f"  UNROLLED for (int i = 0; i < {lanes // 2}; i++) {{",
             f"    {new}[2 * i] = __builtin_shufflevector({old}[i], {half}, {low});",
             f"    {new}[2 * i + 1] = __builtin_shufflevector({old}[i], {half}, {high});",
             "  }",
         ]
     last = "b" if rounds % 2 else "a"
-    lines += [f"  UNROLLED for (int i = 0; i < LANES; i++) store(to + i * to_step, {last}[i]);", "}"]
+    lines += [f"  {each} *({block.memory} *)(to + i * to_step) = {last}[i];", "}"]
     return "\n".join(lines)

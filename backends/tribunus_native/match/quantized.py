@@ -2,8 +2,8 @@
 
 Imported by: table, packers.  Imports: templates.quantized.
 
-The group dequantizes x and constant weights, multiplies, adds a constant bias, and quantizes the result.  Zero points
-of x and of the result must be known numbers: they are written into the text.
+The group dequantizes x and constant weights, multiplies, adds a constant bias, and quantizes the result.  Scales and
+zero points are the model's numbers too: they are packed beside the weights.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BYTES = {DType.U8: Byte.U8, DType.I8: Byte.S8}
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """rows x k times k x n.  weight_zero, scales, bias: value ids; -1 where there is none.
+    """rows x k times k x n.  x_zero, weight_zero, y_zero, scales, bias: value ids; -1 where there is none, or 0.
 
     scales: of x, of the weights, of the result (absent for float results).  bias: float numbers, or integers with
     their scale and zero point; empty for none.
@@ -70,17 +70,11 @@ class Quantized:
     bias: tuple[int, ...]
 
 
-def _number(signature: Signature, value: int) -> int | None:
-    """An integer constant of one element; 0 where absent."""
-    if value < 0:
-        return 0
-    array = signature.constant(value)
-    return int(np.asarray(array).reshape(-1)[0]) if array is not None and array.size == 1 else None
-
-
-def _is_zero(signature: Signature, value: int) -> bool:
+def _zero_point(signature: Signature, op: Op | None) -> int:
+    """The zero point of a quantization or dequantization; -1 where there is none, or it is known to be 0."""
+    value = -1 if op is None or len(op.inputs) < 3 else op.inputs[2]
     array = None if value < 0 else signature.constant(value)
-    return value < 0 or (array is not None and not np.asarray(array).any())
+    return -1 if array is not None and not np.any(array) else value
 
 
 def match_quantized(signature: Signature) -> Quantized | None:
@@ -139,14 +133,11 @@ def _operands(signature: Signature, product: Op, x_op: Op, w_op: Op, last: Op | 
         return None
     if y_type.dtype not in (*_BYTES, DType.F32):
         return None
-    zeros = [op.inputs[2] if op is not None and len(op.inputs) > 2 else -1 for op in (x_op, w_op, last)]
-    x_zero, y_zero = _number(signature, zeros[0]), _number(signature, zeros[2])
+    zeros = [_zero_point(signature, op) for op in (x_op, w_op, last)]
     scales = (x_op.inputs[1], w_op.inputs[1], *(() if last is None else (last.inputs[1],)))
-    if x_zero is None or y_zero is None or not all(is_constant(signature, v) for v in scales):
+    if not all(is_constant(signature, v) for v in (*scales, *zeros) if v >= 0):
         return None
-    if not all(signature.type_of(v).elements == 1 for v in (scales[0], *scales[2:])):
-        return None
-    if zeros[1] >= 0 and not is_constant(signature, zeros[1]):
+    if not all(signature.type_of(v).elements == 1 for v in (scales[0], *scales[2:], zeros[0], zeros[2]) if v >= 0):
         return None
     many = signature.type_of(scales[1]).elements != 1
     axis = w_op.attributes.integer("axis")
@@ -170,9 +161,9 @@ def _operands(signature: Signature, product: Op, x_op: Op, w_op: Op, last: Op | 
     y_byte = _BYTES.get(y_type.dtype)
     if (last is None) != (y_byte is None):
         return None
-    narrow = w_type.dtype is DType.I8 and _is_zero(signature, zeros[1])
+    narrow = w_type.dtype is DType.I8 and zeros[1] < 0
     return Quantized(
-        x, weight, zeros[1], scales, rows, k, n, _BYTES[x_type.dtype], x_zero, y_byte, y_zero, window, narrow, ()
+        x, weight, zeros[1], scales, rows, k, n, _BYTES[x_type.dtype], zeros[0], y_byte, zeros[2], window, narrow, ()
     )
 
 
@@ -182,23 +173,23 @@ def _params(found: Quantized, point: QuantizedPoint, sizes: Sizes, avx512: bool)
         n=found.n,
         k=found.k,
         x_byte=found.x_byte,
-        x_zero=found.x_zero,
+        x_offset=found.x_zero >= 0,
         result=Result.FLOAT32 if found.y_byte is None else Result.BYTES,
         point=point,
         avx512=avx512,
         window=found.window,
-        y_zero=found.y_zero,
+        y_offset=found.y_zero >= 0,
         y_byte=found.y_byte or Byte.U8,
         biased=bool(found.bias),
     )
 
 
 def pack(options: Options, arrays: Sequence[Array]) -> Array:
-    """Named packing ``quantized``: weights, start, scale or shift.
+    """Named packing ``quantized``: weights, start, scale, shift or zeros.
 
-    weights, start: arrays are the weights and, with ``zero``, their zero points.  scale: scales of x, of the weights,
-    of the result if it is quantized.  shift: the bias, its scale and zero point where it has them, and, with
-    ``over``, the scale of the result; none for zeros.
+    weights, start: arrays are the weights, then zero points, of what ``zeros`` names: w, x or both.  scale: scales of
+    x, of the weights, of the result if it is quantized.  shift: the bias, its scale and zero point where it has them,
+    and, with ``over``, the scale of the result; none for zeros.  zeros: zero points, of what ``zeros`` names: x, y.
     """
     part, n = str(options["part"]), integer_option(options, "n")
     point = QuantizedPoint(
@@ -207,8 +198,11 @@ def pack(options: Options, arrays: Sequence[Array]) -> Array:
     )  # fmt: skip
     params = QuantizedParams(
         rows=1, n=n, k=integer_option(options, "k"), x_byte=Byte(str(options["byte"])),
-        x_zero=integer_option(options, "x_zero"), result=Result.INT32, point=point, avx512=False,
+        x_offset="x" in str(options["zeros"]), result=Result.INT32, point=point, avx512=False,
     )  # fmt: skip
+    if part == "zeros":
+        known = {name: int(np.reshape(a, -1)[0]) for name, a in zip(str(options["zeros"]), arrays, strict=True)}
+        return np.array([known.get("x", 0), known.get("y", 0)], dtype=np.int32)
     if part in ("scale", "shift"):
         full = np.zeros(params.panels.padded, dtype=np.float32)
         if part == "scale":
@@ -220,13 +214,16 @@ def pack(options: Options, arrays: Sequence[Array]) -> Array:
         return full
     w = np.asarray(arrays[0]).astype(np.int64)
     channels_first = options["form"] == "conv"
-    if len(arrays) > 1:
-        zero = np.asarray(arrays[1]).astype(np.int64).reshape(-1)
+    named = zip(str(options["zeros"]), arrays[1:], strict=True)
+    zeros = {name: np.asarray(a).astype(np.int64).reshape(-1) for name, a in named}
+    if "w" in zeros:
+        zero = zeros["w"]
         w = w - (zero.reshape(-1, *([1] * (w.ndim - 1))) if channels_first else zero)
     if channels_first:
         w = w.transpose(*range(2, w.ndim), 1, 0).reshape(-1, n)
     matrix = w.astype(np.int8) if point.dot is Dot.QUADS else w
-    packed = pack_quantized(cast("Bytes", matrix), 0, None, params)  # centred values may need 9 bits
+    x_zero = int(zeros["x"][0]) if "x" in zeros else 0
+    packed = pack_quantized(cast("Bytes", matrix), 0, x_zero, None, params)  # centred values may need 9 bits
     return packed.weights if part == "weights" else packed.start
 
 
@@ -300,16 +297,24 @@ class QuantizedProduct:
         point, padded = params.point, params.panels.padded
         shared: dict[str, int | str] = {
             "byte": found.x_byte.value, "dot": point.dot.value, "form": "matrix" if found.window is None else "conv",
-            "k": found.k, "lanes": point.lanes, "n": found.n, "nv": point.nv, "x_zero": found.x_zero,
+            "k": found.k, "lanes": point.lanes, "n": found.n, "nv": point.nv,
         }  # fmt: skip
-        matrix = (found.weight, *((found.weight_zero,) if found.weight_zero >= 0 else ()))
         each = 1 if point.dot is Dot.QUADS else 2
-        parts = [("weights", matrix, params.depth * padded * each), ("start", matrix, padded * 4)]
-        parts.append(("scale", found.scales, padded * 4))
+        parts: list[tuple[str, tuple[int, ...], str, int]] = [
+            ("weights", (found.weight,), "w", params.depth * padded * each),
+            ("start", (found.weight,), "wx", padded * 4),
+            ("scale", found.scales, "", padded * 4),
+        ]
         if params.shifts:
             over = found.scales[2:] if found.bias else ()
-            parts.append(("shift", (*(found.bias or found.scales[:1]), *over), padded * 4))
-        for part, sources, nbytes in parts:
-            own = {"over": len(found.scales) - 2} if part == "shift" and found.bias else {}
-            options = tuple(sorted({**shared, **own, "part": part}.items()))
-            yield PackedWeight(sources, Packing("quantized", options), nbytes)
+            parts.append(("shift", (*(found.bias or found.scales[:1]), *over), "", padded * 4))
+        if params.reads_zeros:
+            parts.append(("zeros", (), "xy", 8))
+        zeros = {"w": found.weight_zero, "x": found.x_zero, "y": found.y_zero}
+        for part, sources, names, nbytes in parts:
+            centred = "".join(name for name in names if zeros[name] >= 0)
+            own: dict[str, int | str] = {"part": part, "zeros": centred}
+            if part == "shift" and found.bias:
+                own["over"] = len(found.scales) - 2
+            options = tuple(sorted({**shared, **own}.items()))
+            yield PackedWeight((*sources, *(zeros[z] for z in centred)), Packing("quantized", options), nbytes)

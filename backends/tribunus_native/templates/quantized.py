@@ -8,7 +8,9 @@ sum_k (x[k] - x_zero) * (w[k] - w_zero) is exact in every mode, so all points gi
 - SINGLES: int32 multiply and add, any machine.
 The int32 start holds what zero points and the shift of signed x add (see pack_quantized); a real bias is the shift.
 A convolution first gathers the taps of one output row into scratch, padding as x_zero, so that padding is exact too.
-Buffers: x; y; weights, start, scale (not for INT32), shift (FLOAT32, and BYTES with a bias); gathered.
+Zero points are data: layers that differ in them alone share one kernel, which reads them once.
+Buffers: x; y; weights, start, scale (not for INT32), shift (FLOAT32, and BYTES with a bias), zeros (x_zero and y_zero,
+where padding or requantisation reads them); gathered.
 """
 
 from __future__ import annotations
@@ -86,20 +88,20 @@ class QuantizedPoint:
 class QuantizedParams:
     """rows x k times k x n.  window: of a convolution (x is an image then, k = kh*kw*cin, rows = batch images).
 
-    y_zero, y_byte, biased: of Result.BYTES; biased: there is a shift.  epilogue: of Result.FLOAT32, steps without
-    memory only.
+    x_offset, y_offset: whether x and y have zero points other than 0.  y_offset, y_byte, biased: of Result.BYTES;
+    biased: there is a shift.  epilogue: of Result.FLOAT32, steps without memory only.
     """
 
     rows: Size
     n: int
     k: int
     x_byte: Byte
-    x_zero: int
+    x_offset: bool
     result: Result
     point: QuantizedPoint
     avx512: bool
     window: Window | None = None
-    y_zero: int = 0
+    y_offset: bool = False
     y_byte: Byte = Byte.U8
     biased: bool = False
     epilogue: Epilogue = ()
@@ -112,6 +114,21 @@ class QuantizedParams:
     def shifts(self) -> bool:
         """Whether a shift is added to the scaled sum."""
         return self.result is Result.FLOAT32 or (self.result is Result.BYTES and self.biased)
+
+    @property
+    def reads_zeros(self) -> bool:
+        """Whether the kernel reads zero points beside those in the start."""
+        return self.pads_with_zero or self.requantizes_around_zero
+
+    @property
+    def pads_with_zero(self) -> bool:
+        """Whether absent taps have a zero point other than 0."""
+        return self.x_offset and self.window is not None and any(self.window.pads)
+
+    @property
+    def requantizes_around_zero(self) -> bool:
+        """Whether results have a zero point other than 0."""
+        return self.y_offset and self.result is Result.BYTES
 
     @property
     def depth(self) -> int:
@@ -127,7 +144,7 @@ class PackedQuantized:
     start: I32
 
 
-def pack_quantized(w: Bytes, w_zero: int, bias: I32 | None, params: QuantizedParams) -> PackedQuantized:
+def pack_quantized(w: Bytes, w_zero: int, x_zero: int, bias: I32 | None, params: QuantizedParams) -> PackedQuantized:
     """W[K, N] with one zero point to [panel][k/dot][width][dot], and ``bias - x_zero * colsum`` per column."""
     dot = params.point.dot
     centred = np.zeros((params.depth, params.n), dtype=np.int64)
@@ -135,7 +152,7 @@ def pack_quantized(w: Bytes, w_zero: int, bias: I32 | None, params: QuantizedPar
     if dot is Dot.QUADS and (centred.min() < -128 or centred.max() > 127):
         raise InternalError("weights minus their zero point do not fit 8 bits: this candidate needs Dot.PAIRS")
     shift = 128 if dot is Dot.QUADS and params.x_byte is Byte.S8 else 0  # QUADS reads x as unsigned
-    start = -(params.x_zero + shift) * centred.sum(axis=0)
+    start = -(x_zero + shift) * centred.sum(axis=0)
     if bias is not None:
         start = start + bias
     panels = params.panels
@@ -181,6 +198,8 @@ class _Quantized:
             slots.append(Slot("scale", Role.WEIGHT))
         if params.shifts:
             slots.append(Slot("shift", Role.WEIGHT))
+        if params.reads_zeros:
+            slots.append(Slot("zeros", Role.WEIGHT, "int32_t"))
         slots.append(Slot("gathered", Role.WORKSPACE, self.element))
         self.buffers = ordered(slots)
         w = params.window
@@ -275,13 +294,15 @@ INLINE ivec columns(const int16_t *from) { return __builtin_convertvector(*(cons
             code.line("z = z * load(scale + j * LANES) + load(shift + j * LANES);")
             code.line(*epilogue_lines(p.epilogue, p.n, "i", "j * LANES", 0))
         else:
-            low, high = (0, 255) if p.y_byte is Byte.U8 else (-128, 127)
+            least, most = (0, 255) if p.y_byte is Byte.U8 else (-128, 127)
             shift = " + load(shift + j * LANES)" if p.shifts else ""
             code.line(f"vec t = __builtin_convertvector(acc[i][j], vec) * load(scale + j * LANES){shift};")
             code.line("// clipped first, rounded half to even by the addition, zero added as an integer: an odd zero")
             code.line("// added before the rounding would flip ties")
-            code.line(f"t = at_most(at_least(t, {low - p.y_zero}.0f), {high - p.y_zero}.0f);")
-            code.line(f"const ivec z = (ivec)(t + 12582912.0f) - 0x4b400000 + {p.y_zero};")
+            zero = p.requantizes_around_zero
+            low, high = (f"(float)({e} - y_zero)" if zero else f"{e}.0f" for e in (least, most))
+            code.line(f"t = at_most(at_least(t, {low}), {high});")
+            code.line(f"const ivec z = (ivec)(t + 12582912.0f) - 0x4b400000{' + y_zero' if zero else ''};")
         if not tail and p.result is not Result.BYTES:
             pointer = "ivec_memory" if p.result is Result.INT32 else "vec_memory"
             code.line(f"*({pointer} *)({place}) = z;")
@@ -296,6 +317,7 @@ INLINE ivec columns(const int16_t *from) { return __builtin_convertvector(*(cons
         weight = "int8_t" if self.dot is Dot.QUADS else "int16_t"
         extra = "" if self.p.result is Result.INT32 else ", const float *restrict scale"
         extra += ", const float *restrict shift" if self.p.shifts else ""
+        extra += ", int32_t y_zero" if self.p.requantizes_around_zero else ""
         return (
             f"const {self.element} *restrict x, const {weight} *restrict w, const int32_t *restrict start, "
             f"{self.y_type} *restrict y{extra}"
@@ -304,6 +326,7 @@ INLINE ivec columns(const int16_t *from) { return __builtin_convertvector(*(cons
     def walk(self, vectors: int, tail: int) -> None:
         code = self.code
         extra = ("" if self.p.result is Result.INT32 else ", scale") + (", shift" if self.p.shifts else "")
+        extra += ", y_zero" if self.p.requantizes_around_zero else ""
         with code.block(f"static void {kind_name('panel', vectors, tail)}({self.signature()}, int64_t rows)"):
             code.line("int64_t i = 0;")
             for rows in self.heights:
@@ -328,8 +351,9 @@ INLINE ivec columns(const int16_t *from) { return __builtin_convertvector(*(cons
             code.line("")
             return
         cin = p.k // (w.kernel[0] * w.kernel[1])
-        zero = value.format(str(p.x_zero))
-        head = f"static void gather(const {p.x_byte.value} *image, {self.element} *restrict to, int64_t top)"
+        zero = "absent" if p.pads_with_zero else value.format("0")
+        absent = f", {self.element} absent" if p.pads_with_zero else ""
+        head = f"static void gather(const {p.x_byte.value} *image, {self.element} *restrict to, int64_t top{absent})"
         with code.block(head), code.block("for (int64_t i = 0; i < LINE; i++)"):
             code.line(f"{self.element} *out = to + i * DEPTH;")
             with (
@@ -351,12 +375,18 @@ INLINE ivec columns(const int16_t *from) { return __builtin_convertvector(*(cons
         p, code = self.p, self.code
         w = p.window
         extra = ("" if p.result is Result.INT32 else ", scale + column") + (", shift + column" if p.shifts else "")
+        extra += ", y_zero" if p.requantizes_around_zero else ""
         size = 1 if self.dot is Dot.QUADS else 2
         own = ceil_div(self.line * p.depth * size, 64) * 64 // size
         with code.block(ENTRY):
             bind_buffers(code, self.buffers)
             bind_sizes(code, {"ROWS": p.rows})
             code.line(f"{self.element} *const own = gathered + part * {own};")
+            if p.pads_with_zero:
+                shift = " + 128" if self.dot is Dot.QUADS and p.x_byte is Byte.S8 else ""
+                code.line(f"const {self.element} absent = ({self.element})(zeros[0]{shift});")
+            if p.requantizes_around_zero:
+                code.line("const int32_t y_zero = zeros[1];")
             if w is None:
                 code.line("const int64_t lines = (ROWS + LINE - 1) / LINE;")
             else:
@@ -369,7 +399,8 @@ INLINE ivec columns(const int16_t *from) { return __builtin_convertvector(*(cons
                     cin = p.k // (w.kernel[0] * w.kernel[1])
                     code.line("const int64_t rows = LINE;")
                     image = f"x + l / {w.out_height} * {w.height * w.width * cin}"
-                    code.line(f"gather({image}, own, l % {w.out_height} * {w.stride[0]} - {w.pads[0]});")
+                    absent = ", absent" if p.pads_with_zero else ""
+                    code.line(f"gather({image}, own, l % {w.out_height} * {w.stride[0]} - {w.pads[0]}{absent});")
                 with code.block("for (int64_t panel = 0; panel < PANELS; panel++)"):
                     code.line("const int64_t column = first_column(panel);")
                     arguments = f"own, weights + column * DEPTH, start + column, y + l * LINE * N + column{extra}, rows"

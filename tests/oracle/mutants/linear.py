@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from tests.oracle.mutants.pointwise import single
 from tests.oracle.mutants.suite import (
     F32,
     Array,
+    Kernel,
     Suite,
     as_f32,
     bf16,
@@ -180,6 +182,49 @@ def saturated_pairs(x: Array, w: Array) -> np.ndarray[tuple[int, ...], np.dtype[
     return np.asarray(pairs.sum(1) - 128 * w.astype(np.int64).sum(0))
 
 
+def bytes_program() -> tuple[Program, Constants]:
+    """Dequantized bytes times dequantized bytes, quantized: scales and zero points are operands."""
+    constants = Constants()
+    b = ProgramBuilder(constants)
+    x, w = b.input(TensorType(DType.U8, (24, 64)), "x"), b.input(TensorType(DType.I8, (64, 20)), "w")
+    x_step, y_step = (b.input(TensorType(DType.F32, ()), name) for name in ("x_step", "y_step"))
+    w_step = b.input(TensorType(DType.F32, (20,)), "w_step")
+    x_zero, y_zero = (b.input(TensorType(DType.U8, ()), name) for name in ("x_zero", "y_zero"))
+    w_zero = b.input(TensorType(DType.I8, (20,)), "w_zero")
+    (left,) = b.op("dequantize_linear", (x, x_step, x_zero), attributes(axis=-1))
+    (right,) = b.op("dequantize_linear", (w, w_step, w_zero), attributes(axis=1))
+    (y,) = b.op("matmul", (left, right))
+    outputs = b.op("quantize_linear", (y, y_step, y_zero), attributes(axis=-1, to="u8"))
+    given = (x, w, x_step, x_zero, w_step, w_zero, y_step, y_zero)
+    return b.finish("qdq_matmul+quantize", given, outputs), constants
+
+
+def bytes_product(*operands: Array) -> Array:
+    """Exact sums and one factor a column, rounded to float32."""
+    x, w, x_step, x_zero, w_step, w_zero, y_step, y_zero = operands
+    total = (x.astype(np.int64) - int(x_zero)) @ (w.astype(np.int64) - w_zero.astype(np.int64))
+    factor = as_f32(x_step.astype(np.float64) * w_step.astype(np.float64) / y_step.astype(np.float64))
+    return np.asarray(np.clip(np.rint(as_f32(total) * factor) + int(y_zero), 0, 255)).astype(np.uint8)
+
+
+def bytes_product_f32(*operands: Array) -> Array:
+    """The ops one by one in float32."""
+    x, w, x_step, x_zero, w_step, w_zero, y_step, y_zero = operands
+    left, right = as_f32(x) - as_f32(x_zero), as_f32(w) - as_f32(w_zero)
+    t = ((left * as_f32(x_step)) @ (right * as_f32(w_step))) / as_f32(y_step)
+    return np.asarray(np.clip(np.rint(t) + as_f32(y_zero), 0, 255)).astype(np.uint8)
+
+
+def bytes_product_with(place: int, change: Callable[[Array], npt.ArrayLike]) -> Kernel:
+    """``bytes_product`` that reads one of its operands wrong."""
+
+    def kernel(*operands: Array) -> Array:
+        wrong = np.asarray(change(operands[place]), dtype=operands[place].dtype)
+        return bytes_product(*operands[:place], wrong, *operands[place + 1 :])
+
+    return kernel
+
+
 SUITES = (
     Suite(
         "matmul",
@@ -294,6 +339,25 @@ SUITES = (
             "no zero point": lambda x, w: requantized(x.astype(np.int64) @ w.astype(np.int64)),
             "one quantum high": lambda x, w: requantized(total_of(x, w), lambda t: np.rint(t) + 1),
             "last k dropped": lambda x, w: requantized(total_of(x[:, :-1], w[:-1])),
+        },
+    ),
+    Suite(
+        "quantized matmul by operands",
+        *bytes_program(),
+        {"exact sums": bytes_product, "f32": bytes_product_f32},
+        {
+            "no zero point of x": bytes_product_with(3, np.zeros_like),
+            "zero point of x known": bytes_product_with(3, lambda z: np.full_like(z, 128)),
+            "zero point of x off by one": bytes_product_with(3, lambda z: z.astype(np.int64) + 1),
+            "no zero point of w": bytes_product_with(5, np.zeros_like),
+            "one zero point of w": bytes_product_with(5, lambda z: np.full_like(z, z[0])),
+            "zero point of y known": bytes_product_with(7, lambda z: np.full_like(z, 128)),
+            "zero point of y off by one": bytes_product_with(7, lambda z: z.astype(np.int64) - 1),
+            "zero point of x for y": lambda *o: bytes_product(*o[:7], o[3]),
+            "one scale of w": bytes_product_with(4, lambda s: np.full_like(s, s[0])),
+            "scale of x as bf16": bytes_product_with(2, bf16),
+            "scale of y as f16": bytes_product_with(6, f16),
+            "no scale of x": bytes_product_with(2, np.ones_like),
         },
     ),
 )
