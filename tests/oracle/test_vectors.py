@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.oracle.given import Given
 from tests.oracle.mutants.linear import bytes_program
 from tests.oracle.mutants.pointwise import gelu_program, single
 from tests.oracle.mutants.structured import attention_program
@@ -19,7 +20,7 @@ from tribunus.numerics.policy import ComputePolicy
 from tribunus.oracle.demands import Demand, wanted
 from tribunus.oracle.draws import Draws
 from tribunus.oracle.families import VectorFamily
-from tribunus.oracle.gates import Case, trust_suite
+from tribunus.oracle.gates import trust_suite
 from tribunus.oracle.golden import evaluate
 from tribunus.oracle.running import golden_with_budget
 from tribunus.oracle.vectors import Descriptor, captured, given_types, materialise, vector_set
@@ -237,7 +238,7 @@ def test_every_scale_and_zero_point_moves_a_result() -> None:
         for descriptor in vector_set(program, FP32, "x", {}):
             inputs = materialise(descriptor, program)
             goldens = golden_with_budget(program, inputs, Constants(), FP32, "x", descriptor.family)
-            cases.append(Case(descriptor, inputs, goldens))
+            cases.append(Given(descriptor, inputs, goldens))
         assert trust_suite(program, Constants(), cases).insensitive == ()
 
 
