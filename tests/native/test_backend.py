@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from tribunus_native.backend import BACKEND, NativeBackend
+from tribunus_native.match.conv import out_of, window_of
+from tribunus_native.templates.conv import Window
 from tribunus_native.toolchain import Toolchain, find_toolchain
 
 from tests.native.groups import GroupBuilder, Workshop
@@ -104,6 +107,11 @@ def _pool(b: GroupBuilder) -> tuple[int, ...]:
     return (b.op("average_pool", b.x(2, 19, 9, 11), count_include_pad=1, ceil_mode=1, **window),)
 
 
+def _pool_column(b: GroupBuilder, kind: str, **counting: int) -> tuple[int, ...]:
+    window: dict[str, AttributeValue] = {"kernel": (3, 1), "strides": (2, 3), "pads": (2, 0, 1, 0), "dilations": (2, 1)}
+    return (b.op(kind, b.x(2, 19, 30, 1), ceil_mode=1, **counting, **window),)
+
+
 def _lstm(b: GroupBuilder) -> tuple[int, ...]:
     y, _, c = b.results(
         "lstm", b.x(6, 3, 10), b.w(1, 80, 10), b.w(1, 80, 20), b.w(1, 160), direction="reverse", hidden=20
@@ -144,6 +152,15 @@ def _biased_bytes_convolution(b: GroupBuilder) -> tuple[int, ...]:
     return (b.op("quantize_linear", y, b.k(0.053), b.k(120, DType.U8), axis=-1, to="u8"),)
 
 
+def _bytes_column(b: GroupBuilder) -> tuple[int, ...]:
+    x = b.op("dequantize_linear", b.x(2, 12, 31, 1, dtype=DType.U8), b.k(0.02), b.k(100, DType.U8), axis=-1)
+    scales = b.w(19, array=RANDOM.random(19) * 0.01 + 0.001)
+    w = b.op("dequantize_linear", b.w(19, 12, 3, 1, dtype=DType.I8), scales, axis=0)
+    window = {"strides": (2, 3), "pads": (1, 0, 4, 0), "dilations": (2, 1)}
+    y = b.op("conv", x, w, _bytes_bias(b, 19), group=1, **window)
+    return (b.op("quantize_linear", y, b.k(0.053), b.k(120, DType.U8), axis=-1, to="u8"),)
+
+
 CASES: dict[str, tuple[str, str, Make]] = {
     "product": ("gemm", "matmul+bias+gelu+add", _product),
     "symbolic rows": ("gemm", "matmul+relu", _rows),
@@ -159,11 +176,23 @@ CASES: dict[str, tuple[str, str, Make]] = {
     "norm": ("norm", "residual+layer_norm", _norm),
     "softmax": ("softmax", "softmax", lambda b: (b.op("softmax", b.x(5, 37), axis=1),)),
     "pool": ("pool", "average_pool", _pool),
+    "maximum of an image of width 1": ("pool", "max_pool", lambda b: _pool_column(b, "max_pool")),
+    "average of an image of width 1": (
+        "pool",
+        "average_pool",
+        lambda b: _pool_column(b, "average_pool", count_include_pad=0),
+    ),
+    "average with padding of an image of width 1": (
+        "pool",
+        "average_pool",
+        lambda b: _pool_column(b, "average_pool", count_include_pad=1),
+    ),
     "lstm": ("recurrent", "lstm", _lstm),
     "gru": ("recurrent", "gru", _gru),
     "quantized": ("quantized", "qdq_matmul+quantize", _bytes_product),
     "quantized with a bias": ("quantized", "qdq_matmul+bias+quantize", _biased_bytes_product),
     "quantized convolution": ("quantized", "qdq_conv+bias+quantize", _biased_bytes_convolution),
+    "quantized image of width 1": ("quantized", "qdq_conv+bias+quantize", _bytes_column),
 }
 
 
@@ -194,6 +223,35 @@ def test_tiles_lie_along_an_image_of_width_1(workshop: Workshop) -> None:
     builder, outputs = _built(_column, "conv+bias+add")
     group = builder.group("conv+bias+add", *outputs)
     assert workshop.candidates(group, 1)[0].config.integer("mr") > 1
+
+
+@pytest.mark.parametrize(
+    ("window", "image", "out"),
+    [
+        ({"strides": (2, 3), "pads": (1, 0, 4, 0), "dilations": (2, 1)}, (31, 1), (16, 1)),
+        ({"strides": (2,), "pads": (1, 4), "dilations": (2,)}, (31,), (16,)),
+        ({"strides": (3, 2), "pads": (0, 1, 0, 4), "dilations": (1, 2)}, (1, 31), (1, 16)),
+    ],
+)
+def test_an_image_that_is_a_line_lies_along_the_width(
+    window: dict[str, AttributeValue], image: tuple[int, ...], out: tuple[int, ...]
+) -> None:
+    builder = GroupBuilder()
+    kernel = tuple(3 if side > 1 else 1 for side in image)
+    y = builder.op("max_pool", builder.x(1, 4, *image), kernel=kernel, ceil_mode=0, **window)
+    signature = builder.group("max_pool", y).signature
+    found = window_of(signature.phase.ops[0], image, kernel)
+    expected = Window(height=1, width=31, kernel=(1, 3), stride=(1, 2), pads=(0, 1, 0, 4), dilation=(1, 2))
+    assert replace(found, stride=(1, found.stride[1])) == expected
+    assert out_of(found, out) == (found.out_height, found.out_width) == (1, 16)
+
+
+def test_an_image_under_a_wide_kernel_stays_upright() -> None:
+    builder = GroupBuilder()
+    window: dict[str, AttributeValue] = {"strides": (1, 1), "pads": (0, 1, 0, 1), "dilations": (1, 1)}
+    y = builder.op("max_pool", builder.x(1, 4, 31, 1), kernel=(1, 3), ceil_mode=0, **window)
+    found = window_of(builder.group("max_pool", y).signature.phase.ops[0], (31, 1), (1, 3))
+    assert (found.height, found.width, found.kernel) == (31, 1, (1, 3))
 
 
 def test_winograd_needs_its_policy(workshop: Workshop) -> None:

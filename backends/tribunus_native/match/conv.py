@@ -8,6 +8,7 @@ tiles lie along the width.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -62,12 +63,12 @@ class Convolution:
 
 
 def window_of(op: Op, image: tuple[int, ...], kernel: tuple[int, ...]) -> Window:
-    """The window of an op on an image of one or two axes."""
+    """The window of an op on an image of one or two axes, lying along the width if it slides along one axis only."""
     strides, pads, dilations = (op.attributes.integers(k) for k in ("strides", "pads", "dilations"))
     if len(image) == 1:
         image, kernel, strides, dilations = (1, *image), (1, *kernel), (1, *strides), (1, *dilations)
         pads = (0, pads[0], 0, pads[1])
-    return Window(
+    upright = Window(
         height=image[0],
         width=image[1],
         kernel=(kernel[0], kernel[1]),
@@ -75,9 +76,10 @@ def window_of(op: Op, image: tuple[int, ...], kernel: tuple[int, ...]) -> Window
         pads=(pads[0], pads[1], pads[2], pads[3]),
         dilation=(dilations[0], dilations[1]),
     )
+    return _lying(upright)
 
 
-def lying(window: Window) -> Window:
+def _lying(window: Window) -> Window:
     """An image of width 1 under a kernel of width 1 as an image of height 1; any other window as it is.
 
     Bytes of images and order of taps stay the same.
@@ -92,6 +94,13 @@ def lying(window: Window) -> Window:
         pads=(0, window.pads[0], 0, window.pads[2]),
         dilation=(1, window.dilation[0]),
     )
+
+
+def out_of(window: Window, out: tuple[int, ...]) -> tuple[int, int]:
+    """Rows and columns of the output of a window of ``window_of``; ``out``: its spatial extents."""
+    if window.height == window.kernel[0] == 1 and not window.pads[0] and not window.pads[2]:
+        return 1, math.prod(out)
+    return out[0], out[1]
 
 
 def image_of(signature: Signature, value: int) -> tuple[int, ...] | None:
@@ -128,7 +137,7 @@ def match_convolution(signature: Signature) -> Convolution | None:
     if parsed is None:
         return None
     return Convolution(
-        op, x, weight, signature.type_of(x).shape[0], lying(window_of(op, image, kernel[2:])), channels_in, kernel[0],
+        op, x, weight, signature.type_of(x).shape[0], window_of(op, image, kernel[2:]), channels_in, kernel[0],
         op.attributes.integer("group"), parsed,
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from tribunus.phaseir.dims import Dim
 from tribunus.phaseir.program import Op, Role
 from tribunus.targets.target import Target
 from tribunus_native.loops.stages import split_of
-from tribunus_native.match.conv import image_of, window_of
+from tribunus_native.match.conv import image_of, out_of, window_of
 from tribunus_native.match.kernel import Kernel, Layouts, Proposal
 from tribunus_native.match.layouts import all_channels_last
 from tribunus_native.match.operands import rebind
@@ -54,8 +54,7 @@ def match_pool(signature: Signature) -> Pooled | None:
     if op.kind == "average_pool":
         pool = Pool.AVERAGE_PADDED if op.attributes.flag("count_include_pad") else Pool.AVERAGE
     window = window_of(op, image, op.attributes.integers("kernel"))
-    size = (1, out[0]) if len(out) == 1 else (out[0], out[1])
-    return Pooled(op, x.shape[0], window, channels, pool, size)
+    return Pooled(op, x.shape[0], window, channels, pool, out_of(window, out))
 
 
 class Pooling:
