@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tribunus_native.backend import BACKEND, NativeBackend
-from tribunus_native.match.conv import out_of, window_of
+from tribunus_native.match.conv import Image, seen_through
 from tribunus_native.templates.conv import Window
 from tribunus_native.toolchain import Toolchain, find_toolchain
 
@@ -23,7 +23,7 @@ from tribunus.targets.detect import host_arch
 from tribunus.targets.target import Target
 
 Make = Callable[[GroupBuilder], tuple[int, ...]]
-D0 = Sym("d0")
+D0, D1 = Sym("d0"), Sym("d1")
 RANDOM = np.random.default_rng(11)
 PLAIN = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1)}
 
@@ -85,6 +85,26 @@ def _transposed(b: GroupBuilder) -> tuple[int, ...]:
     window = {"strides": (2, 2), "pads": (0, 0, 0, 0), "dilations": (1, 1), "output_padding": (0, 0)}
     y = b.op("conv_transpose", b.x(2, 8, 5, 6), b.w(8, 6, 2, 2), b.w(6), group=1, **window)
     return (b.op("relu", b.op("mul", y, b.w(6, 1, 1))),)
+
+
+def _any_convolution(b: GroupBuilder, kernel: tuple[int, ...], out: int, **window: AttributeValue) -> tuple[int, ...]:
+    y = b.op("conv", b.x(2, 8, D0, D1), b.w(out, 8, *kernel), b.w(out), group=1, **window)
+    return (b.op("relu", y),)
+
+
+def _any_depthwise(b: GroupBuilder) -> tuple[int, ...]:
+    y = b.op("conv", b.x(1, 24, D0, D1), b.w(24, 1, 3, 3), group=24, **PLAIN)
+    return (b.op("add", y, b.x(1, 24, D0, D1)),)
+
+
+def _any_upward(b: GroupBuilder) -> tuple[int, ...]:
+    window = {"strides": (2, 2), "pads": (0, 0, 0, 0), "dilations": (1, 1), "output_padding": (0, 0)}
+    return (b.op("relu", b.op("conv_transpose", b.x(1, 8, D0, D1), b.w(8, 6, 2, 2), b.w(6), group=1, **window)),)
+
+
+def _any_pool(b: GroupBuilder, kind: str, **counting: int) -> tuple[int, ...]:
+    window: dict[str, AttributeValue] = {"kernel": (3, 2), "strides": (2, 3), "pads": (1, 1, 1, 1), "dilations": (1, 1)}
+    return (b.op(kind, b.x(1, 19, D0, D1), ceil_mode=1, **counting, **window),)
 
 
 def _heads(b: GroupBuilder, rows: Dim) -> tuple[int, ...]:
@@ -168,6 +188,27 @@ CASES: dict[str, tuple[str, str, Make]] = {
     "one spatial axis": ("conv", "conv+bias", _line),
     "image of width 1": ("conv", "conv+bias+add", _column),
     "depthwise image of width 1": ("depthwise", "conv+relu", _depthwise_column),
+    "convolution of any image": ("conv", "conv+bias+relu", lambda b: _any_convolution(b, (3, 3), 40, **PLAIN)),
+    "strided convolution of any image": (
+        "conv",
+        "conv+bias+relu",
+        lambda b: _any_convolution(b, (3, 3), 40, strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1)),
+    ),
+    "pointwise convolution of any image": (
+        "conv",
+        "conv+bias+relu",
+        lambda b: _any_convolution(b, (1, 1), 40, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1)),
+    ),
+    "narrow convolution of any image": ("narrow", "conv+bias+relu", lambda b: _any_convolution(b, (3, 3), 2, **PLAIN)),
+    "depthwise of any image": ("depthwise", "conv+add", _any_depthwise),
+    "transposed of any image": ("transposed", "conv_transpose+bias+relu", _any_upward),
+    "maximum of any image": ("pool", "max_pool", lambda b: _any_pool(b, "max_pool")),
+    "average of any image": ("pool", "average_pool", lambda b: _any_pool(b, "average_pool", count_include_pad=0)),
+    "average with padding of any image": (
+        "pool",
+        "average_pool",
+        lambda b: _any_pool(b, "average_pool", count_include_pad=1),
+    ),
     "depthwise": ("depthwise", "conv+add", _depthwise),
     "narrow": ("narrow", "conv+sigmoid", _narrow),
     "transposed": ("transposed", "conv_transpose+bias+scale+relu", _transposed),
@@ -205,7 +246,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 
 
 def _built(make: Make, label: str, policy: ComputePolicy = ComputePolicy.FP32) -> tuple[GroupBuilder, tuple[int, ...]]:
-    builder = GroupBuilder(Symbol("d0", "d0", 1, 11, 40), policy=policy)
+    builder = GroupBuilder(Symbol("d0", "d0", 1, 11, 40), Symbol("d1", "d1", 6, 18, 60, 2), policy=policy)
     return builder, make(builder)
 
 
@@ -225,33 +266,51 @@ def test_tiles_lie_along_an_image_of_width_1(workshop: Workshop) -> None:
     assert workshop.candidates(group, 1)[0].config.integer("mr") > 1
 
 
-@pytest.mark.parametrize(
-    ("window", "image", "out"),
-    [
-        ({"strides": (2, 3), "pads": (1, 0, 4, 0), "dilations": (2, 1)}, (31, 1), (16, 1)),
-        ({"strides": (2,), "pads": (1, 4), "dilations": (2,)}, (31,), (16,)),
-        ({"strides": (3, 2), "pads": (0, 1, 0, 4), "dilations": (1, 2)}, (1, 31), (1, 16)),
-    ],
-)
-def test_an_image_that_is_a_line_lies_along_the_width(
-    window: dict[str, AttributeValue], image: tuple[int, ...], out: tuple[int, ...]
-) -> None:
-    builder = GroupBuilder()
-    kernel = tuple(3 if side > 1 else 1 for side in image)
+LINES: dict[str, tuple[dict[str, AttributeValue], tuple[Dim, ...]]] = {
+    "column": ({"strides": (2, 3), "pads": (1, 0, 4, 0), "dilations": (2, 1)}, (31, 1)),
+    "one axis": ({"strides": (2,), "pads": (1, 4), "dilations": (2,)}, (31,)),
+    "row": ({"strides": (3, 2), "pads": (0, 1, 0, 4), "dilations": (1, 2)}, (1, 31)),
+    "column of symbolic height": ({"strides": (2, 3), "pads": (1, 0, 4, 0), "dilations": (2, 1)}, (D0, 1)),
+}
+
+
+def _seen(window: dict[str, AttributeValue], image: tuple[Dim, ...], kernel: tuple[int, ...]) -> Image | None:
+    builder = GroupBuilder(Symbol("d0", "d0", 9, 31, 40))
     y = builder.op("max_pool", builder.x(1, 4, *image), kernel=kernel, ceil_mode=0, **window)
     signature = builder.group("max_pool", y).signature
-    found = window_of(signature.phase.ops[0], image, kernel)
+    (op,) = signature.phase.ops
+    return seen_through(signature, op, op.inputs[0], kernel)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_an_image_that_is_a_line_lies_along_the_width(name: str) -> None:
+    window, image = LINES[name]
+    found = _seen(window, image, tuple(1 if side == 1 else 3 for side in image))
+    assert found is not None
     expected = Window(height=1, width=31, kernel=(1, 3), stride=(1, 2), pads=(0, 1, 0, 4), dilation=(1, 2))
-    assert replace(found, stride=(1, found.stride[1])) == expected
-    assert out_of(found, out) == (found.out_height, found.out_width) == (1, 16)
+    assert replace(found.window, stride=(1, found.window.stride[1]), widths=None) == expected
+    assert (found.height, found.out_height) == (1, 1)
+    if D0 in image:
+        assert (found.window.widths, found.width) == (range(9, 41), D0)
+    else:
+        assert (found.window.widths, found.width, found.out_width) == (None, 31, 16)
 
 
 def test_an_image_under_a_wide_kernel_stays_upright() -> None:
-    builder = GroupBuilder()
-    window: dict[str, AttributeValue] = {"strides": (1, 1), "pads": (0, 1, 0, 1), "dilations": (1, 1)}
-    y = builder.op("max_pool", builder.x(1, 4, 31, 1), kernel=(1, 3), ceil_mode=0, **window)
-    found = window_of(builder.group("max_pool", y).signature.phase.ops[0], (31, 1), (1, 3))
-    assert (found.height, found.width, found.kernel) == (31, 1, (1, 3))
+    found = _seen({"strides": (1, 1), "pads": (0, 1, 0, 1), "dilations": (1, 1)}, (31, 1), (1, 3))
+    assert found is not None
+    assert (found.window.height, found.window.width, found.window.kernel) == (31, 1, (1, 3))
+
+
+def test_an_image_of_width_1_at_the_expected_dims_only_stays_upright() -> None:
+    builder = GroupBuilder(Symbol("d0", "d0", 1, 1, 40))
+    window: dict[str, AttributeValue] = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1)}
+    y = builder.op("max_pool", builder.x(1, 4, 31, D0), kernel=(3, 1), ceil_mode=0, **window)
+    signature = builder.group("max_pool", y).signature
+    (op,) = signature.phase.ops
+    found = seen_through(signature, op, op.inputs[0], (3, 1))
+    assert found is not None
+    assert (found.height, found.width, found.window.kernel) == (31, D0, (3, 1))
 
 
 def test_winograd_needs_its_policy(workshop: Workshop) -> None:
