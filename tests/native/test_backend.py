@@ -16,6 +16,7 @@ from tests.native.groups import GroupBuilder, Workshop
 from tribunus.candidates.backend import NO_FEEDBACK, Budget, Effort, Feedback, Refusal
 from tribunus.numerics.dtypes import DType
 from tribunus.numerics.policy import ComputePolicy
+from tribunus.phaseir import dims
 from tribunus.phaseir.attributes import F32, AttributeValue
 from tribunus.phaseir.dims import Dim, Sym, Symbol
 from tribunus.phaseir.layouts import Layout, channels_last, row_major
@@ -95,6 +96,11 @@ def _any_convolution(b: GroupBuilder, kernel: tuple[int, ...], out: int, **windo
 def _any_depthwise(b: GroupBuilder) -> tuple[int, ...]:
     y = b.op("conv", b.x(1, 24, D0, D1), b.w(24, 1, 3, 3), group=24, **PLAIN)
     return (b.op("add", y, b.x(1, 24, D0, D1)),)
+
+
+def _differently_written(b: GroupBuilder) -> tuple[int, ...]:
+    y = b.op("relu", b.op("conv", b.x(1, 8, D0, D1), b.w(24, 8, 3, 3), b.w(24), group=1, **PLAIN))
+    return (b.op("add", b.x(1, 24, D0, dims.mul(2, dims.floordiv(D1, 2))), y),)
 
 
 def _any_upward(b: GroupBuilder) -> tuple[int, ...]:
@@ -200,6 +206,7 @@ CASES: dict[str, tuple[str, str, Make]] = {
         lambda b: _any_convolution(b, (1, 1), 40, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1)),
     ),
     "narrow convolution of any image": ("narrow", "conv+bias+relu", lambda b: _any_convolution(b, (3, 3), 2, **PLAIN)),
+    "tensor whose dims are written differently": ("conv", "conv+bias+relu+add", _differently_written),
     "depthwise of any image": ("depthwise", "conv+add", _any_depthwise),
     "transposed of any image": ("transposed", "conv_transpose+bias+relu", _any_upward),
     "maximum of any image": ("pool", "max_pool", lambda b: _any_pool(b, "max_pool")),
