@@ -11,6 +11,8 @@ CASES = {
     "stride": (3, 2, (1, 1), 1, 6, range(1, 3000)),
     "wide kernel, dilation": (5, 1, (6, 2), 3, 4, range(5, 2000, 3)),
     "long strides": (2, 5, (0, 4), 1, 12, range(7, 4000, 2)),
+    "long kernel": (400, 160, (200, 200), 1, 8, range(400, 30_000)),
+    "long kernel, every column": (40, 1, (20, 19), 1, 6, range(40, 2000)),
     "single pixels": (4, 3, (3, 3), 2, 1, range(1, 300)),
 }
 

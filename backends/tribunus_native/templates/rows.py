@@ -106,14 +106,17 @@ class Rows:
     def _telling(self) -> Iterator[int]:
         """Widths that show every kind of tile.
 
-        From ``settled`` pixels on, tiles have ``most`` pixels or one less, the smaller ones on the right, and the edges
-        repeat with the width modulo ``most * stride``.
+        From ``settled`` pixels on, tiles have ``most`` pixels or one less, the smaller ones on the right and fewer than
+        ``most``, those that miss columns on the left are all larger ones, and everything repeats with the width modulo
+        ``most * stride``.
         """
-        settled = self.most * (self.most + self.line.reach + 2)
+        line = self.line
+        edge = line.reach // (line.stride * max(1, self.most - 1)) + 2  # tiles that may miss columns
+        settled = self.most * (self.most + edge)
         beyond = 0
         for width in self.widths:
             beyond += self.pixels(width) > settled
-            if beyond > self.most * self.line.stride:
+            if beyond > self.most * line.stride:
                 return
             yield width
 
