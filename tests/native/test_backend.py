@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from tribunus_native.backend import BACKEND, NativeBackend
 from tribunus_native.match.conv import Image, seen_through
-from tribunus_native.templates.conv import Window
+from tribunus_native.templates.conv import Window, conv_rule
+from tribunus_native.templates.rows import MOST_KINDS
 from tribunus_native.toolchain import Toolchain, find_toolchain
 
+from tests.native.conftest import host_cpus
 from tests.native.groups import GroupBuilder, Workshop
 from tribunus.candidates.backend import NO_FEEDBACK, Budget, Effort, Feedback, Refusal
 from tribunus.numerics.dtypes import DType
@@ -318,6 +320,18 @@ def test_an_image_of_width_1_at_the_expected_dims_only_stays_upright() -> None:
     found = seen_through(signature, op, op.inputs[0], (3, 1))
     assert found is not None
     assert (found.height, found.width, found.window.kernel) == (31, D0, (3, 1))
+
+
+def test_a_range_that_needs_too_many_kinds_of_tiles_gets_other_tiles(workshop: Workshop) -> None:
+    builder = GroupBuilder(Symbol("d0", "d0", 1, 50, 640))
+    window: dict[str, AttributeValue] = {"strides": (1,), "pads": (15, 15), "dilations": (1,)}
+    group = builder.group("conv", builder.op("conv", builder.x(1, 8, D0), builder.w(64, 8, 31), group=1, **window))
+    (candidate,) = workshop.candidates(group, 1)
+    shape = Window(height=1, width=50, kernel=(1, 31), pads=(0, 15, 0, 15), widths=range(1, 641))
+    rule = conv_rule(shape, 64, 1, host_cpus()[0])
+    assert candidate.config.integer("mr") != rule.mr
+    assert len(shape.rows(candidate.config.integer("mr")).kinds()) <= MOST_KINDS < len(shape.rows(rule.mr).kinds())
+    assert workshop.refused(group, [candidate]) == []
 
 
 def test_winograd_needs_its_policy(workshop: Workshop) -> None:
