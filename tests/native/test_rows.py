@@ -52,6 +52,11 @@ def test_no_width_needs_a_kind_that_was_not_found(name: str) -> None:
     assert {run.tile for width in rows.widths for run in rows.runs(width)} == found
 
 
+def test_widths_too_narrow_for_a_pixel_need_no_tile() -> None:
+    window = Window(height=1, width=9, kernel=(1, 5), widths=range(10))
+    assert window.rows(4).kinds() == tuple(Tile(pixels) for pixels in (1, 2, 3, 4))
+
+
 def test_a_million_widths_are_told_by_few() -> None:
     window = Window(height=1, width=500, kernel=(1, 5), pads=(0, 2, 0, 2), widths=range(400, 1_000_000))
     assert window.rows(8).kinds() == (

@@ -60,7 +60,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The tiles of a row.  most: pixels of a tile.  widths: of the input that may come; one of them: it is fixed.
+    """The tiles of a row.  most: pixels of a tile.  widths: of the input that may come, those too narrow for a pixel do
+    not; one of them: it is fixed.
 
     pixels: from the input's width to the output's, never falling.  plan: name of the C variable with the tiling.
     """
@@ -115,10 +116,12 @@ class Rows:
         settled = self.most * (self.most + edge)
         beyond = 0
         for width in self.widths:
-            beyond += self.pixels(width) > settled
+            pixels = self.pixels(width)
+            beyond += pixels > settled
             if beyond > self.most * line.stride:
                 return
-            yield width
+            if pixels > 0:
+                yield width
 
     @property
     def parameter(self) -> str:
