@@ -110,6 +110,13 @@ class Trace:
         """The application that made ``value``, None where it was given."""
         return self._calls.get(value)
 
+    def forget(self) -> None:
+        """Let go of every value.  Calls find their producers through the trace: a circle that the collector frees
+        late, and gigabytes with it."""
+        self._calls.clear()
+        self._found.clear()
+        self._values.clear()
+
     def _step(self, op: Op) -> None:
         results = apply(self._program, self._operands, op, self._values)
         operands = tuple(None if i < 0 else self._found[i] for i in op.inputs)
@@ -143,6 +150,7 @@ def golden_with_budget(
     with np.errstate(all="ignore"):
         trace = Trace(program, operands, Setting(policy, POLICIES[policy], family))
         goldens = tuple(_output(trace, operands, value, policy, family, label) for value in program.only_phase.outputs)
+        trace.forget()
         again = evaluate(
             program, inputs, constants, bindings=bindings, keep=program.only_phase.outputs, order=Order.REVERSED
         )
