@@ -14,7 +14,7 @@ import mmap
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy.typing as npt
 import threadpoolctl
 from tribunus_native.flat import FlatCode, build_flat
 from tribunus_native.templates.attention import AttentionParams, Mask, Operand, attention, attention_rule
-from tribunus_native.templates.conv import ConvParams, Window, conv, conv_rule
+from tribunus_native.templates.conv import ConvParams, Extents, Window, conv, conv_rule
 from tribunus_native.templates.csource import KernelSource, Param
 from tribunus_native.templates.depthwise import DepthwiseParams, depthwise, depthwise_rule
 from tribunus_native.templates.gemm import GemmParams, gemm, gemm_rule
@@ -79,30 +79,59 @@ def product(rows: int, n: int, k: int, cpu: Cpu, *, symbolic: bool) -> Problem:
     )
 
 
-def convolution(window: Window, cin: int, cout: int, cpu: Cpu) -> Problem:
-    point = conv_rule(window, cout, 1, cpu)
-    params = ConvParams(batch=1, window=window, channels_in=cin, channels_out=cout, point=point, avx512=cpu.has_avx512)
+def of_any_size(window: Window, symbolic: bool) -> tuple[Window, Extents | None]:
+    """A window over images of half to twice the size, known at the call; or the window as it is."""
+    if not symbolic:
+        return window, None
+    heights, widths = (range(side // 2, 2 * side + 1, max(1, side // 8)) for side in (window.height, window.width))
+    places = [Param(i) for i in range(5)]
+    extents = Extents(
+        height=places[0], width=places[1], out_height=places[2], out_width=places[3], pixels=places[4]
+    )  # fmt: skip
+    return replace(window, heights=heights, widths=widths), extents
+
+
+def _size(window: Window, symbolic: bool) -> str:
+    return f"{window.height}x{window.width}" + (" symbolic" if symbolic else "")
+
+
+def params_of(window: Window) -> tuple[int, ...]:
+    """What a kernel of ``of_any_size`` is called with."""
+    return window.height, window.width, window.out_height, window.out_width, window.height * window.width
+
+
+def convolution(window: Window, cin: int, cout: int, cpu: Cpu, *, symbolic: bool = False) -> Problem:
+    found, extents = of_any_size(window, symbolic)
+    point = conv_rule(found, cout, 1, cpu)
+    params = ConvParams(
+        batch=1, window=found, channels_in=cin, channels_out=cout, point=point, avx512=cpu.has_avx512, extents=extents
+    )
     pixels, taps = window.out_height * window.out_width, window.kernel[0] * window.kernel[1]
     padded = params.panels.padded
     size = "x".join(map(str, window.kernel))
     return Problem(
-        name=f"conv {size} s{window.stride[0]} {cin}->{cout} at {window.height}x{window.width}",
+        name=f"conv {size} s{window.stride[0]} {cin}->{cout} at {_size(window, symbolic)}",
         source=conv(params),
         operations=2 * pixels * taps * cin * cout,
         sizes=(4 * window.height * window.width * cin, 4 * pixels * cout, 4 * padded * taps * cin, 4 * padded),
+        params=params_of(window),
     )
 
 
-def depthwise_convolution(window: Window, channels: int, cpu: Cpu) -> Problem:
-    point = depthwise_rule(window, channels, cpu)
-    params = DepthwiseParams(batch=1, window=window, channels=channels, point=point, avx512=cpu.has_avx512)
+def depthwise_convolution(window: Window, channels: int, cpu: Cpu, *, symbolic: bool = False) -> Problem:
+    found, extents = of_any_size(window, symbolic)
+    point = depthwise_rule(found, channels, cpu)
+    params = DepthwiseParams(
+        batch=1, window=found, channels=channels, point=point, avx512=cpu.has_avx512, extents=extents
+    )
     pixels, taps = window.out_height * window.out_width, window.kernel[0] * window.kernel[1]
     size = "x".join(map(str, window.kernel))
     return Problem(
-        name=f"depthwise {size} s{window.stride[0]} {channels} at {window.height}x{window.width}",
+        name=f"depthwise {size} s{window.stride[0]} {channels} at {_size(window, symbolic)}",
         source=depthwise(params),
         operations=2 * pixels * taps * channels,
         sizes=(4 * window.height * window.width * channels, 4 * pixels * channels, 4 * taps * channels, 4 * channels),
+        params=params_of(window),
     )
 
 
@@ -170,12 +199,14 @@ def problems(cpu: Cpu) -> tuple[Problem, ...]:
         product(32, 384, 384, cpu, symbolic=True),
         convolution(window(56, 3), 64, 64, cpu),
         convolution(window(80, 3), 96, 24, cpu),
+        convolution(window(80, 3), 96, 24, cpu, symbolic=True),
         convolution(window(7, 3), 256, 256, cpu),
         convolution(halved, 192, 384, cpu),
         convolution(window(224, 7, 2), 3, 64, cpu),
         convolution(Window(height=20, width=20, kernel=(1, 1)), 192, 192, cpu),
         depthwise_convolution(window(80, 3), 48, cpu),
         depthwise_convolution(window(20, 5), 192, cpu),
+        depthwise_convolution(window(20, 5), 192, cpu, symbolic=True),
         winograd_convolution(56, 64, 64, cpu),
         self_attention(128, 12, 32, cpu),
         self_attention(128, 12, 64, cpu),

@@ -8,8 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tribunus_native.backend import BACKEND, NativeBackend
+from tribunus_native.match.conv import Image, seen_through
+from tribunus_native.templates.conv import Window, conv_rule
+from tribunus_native.templates.rows import MOST_KINDS
 from tribunus_native.toolchain import Toolchain, find_toolchain
 
+from tests.native.conftest import host_cpus
 from tests.native.groups import GroupBuilder, Workshop
 from tribunus.candidates.backend import NO_FEEDBACK, Budget, Effort, Feedback, Refusal
 from tribunus.numerics.dtypes import DType
@@ -17,6 +21,7 @@ from tribunus.numerics.policy import ComputePolicy
 from tribunus.oracle.families import VectorFamily
 from tribunus.oracle.running import golden_with_budget
 from tribunus.oracle.verdict import judge
+from tribunus.phaseir import dims
 from tribunus.phaseir.attributes import F32, AttributeValue
 from tribunus.phaseir.dims import Dim, Sym, Symbol
 from tribunus.phaseir.layouts import Layout, channels_last, row_major
@@ -24,7 +29,7 @@ from tribunus.targets.detect import host_arch
 from tribunus.targets.target import Target
 
 Make = Callable[[GroupBuilder], tuple[int, ...]]
-D0 = Sym("d0")
+D0, D1 = Sym("d0"), Sym("d1")
 RANDOM = np.random.default_rng(11)
 PLAIN = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1)}
 
@@ -88,6 +93,31 @@ def _transposed(b: GroupBuilder) -> tuple[int, ...]:
     return (b.op("relu", b.op("mul", y, b.w(6, 1, 1))),)
 
 
+def _any_convolution(b: GroupBuilder, kernel: tuple[int, ...], out: int, **window: AttributeValue) -> tuple[int, ...]:
+    y = b.op("conv", b.x(2, 8, D0, D1), b.w(out, 8, *kernel), b.w(out), group=1, **window)
+    return (b.op("relu", y),)
+
+
+def _any_depthwise(b: GroupBuilder) -> tuple[int, ...]:
+    y = b.op("conv", b.x(1, 24, D0, D1), b.w(24, 1, 3, 3), group=24, **PLAIN)
+    return (b.op("add", y, b.x(1, 24, D0, D1)),)
+
+
+def _differently_written(b: GroupBuilder) -> tuple[int, ...]:
+    y = b.op("relu", b.op("conv", b.x(1, 8, D0, D1), b.w(24, 8, 3, 3), b.w(24), group=1, **PLAIN))
+    return (b.op("add", b.x(1, 24, D0, dims.mul(2, dims.floordiv(D1, 2))), y),)
+
+
+def _any_upward(b: GroupBuilder) -> tuple[int, ...]:
+    window = {"strides": (2, 2), "pads": (0, 0, 0, 0), "dilations": (1, 1), "output_padding": (0, 0)}
+    return (b.op("relu", b.op("conv_transpose", b.x(1, 8, D0, D1), b.w(8, 6, 2, 2), b.w(6), group=1, **window)),)
+
+
+def _any_pool(b: GroupBuilder, kind: str, **counting: int) -> tuple[int, ...]:
+    window: dict[str, AttributeValue] = {"kernel": (3, 2), "strides": (2, 3), "pads": (1, 1, 1, 1), "dilations": (1, 1)}
+    return (b.op(kind, b.x(1, 19, D0, D1), ceil_mode=1, **counting, **window),)
+
+
 def _heads(b: GroupBuilder, rows: Dim) -> tuple[int, ...]:
     q, k, v = (b.x(2, rows, 3, 24) for _ in range(3))
     scores = b.op("matmul", b.op("transpose", q, perm=(0, 2, 1, 3)), b.op("transpose", k, perm=(0, 2, 3, 1)))
@@ -106,6 +136,11 @@ def _norm(b: GroupBuilder) -> tuple[int, ...]:
 def _pool(b: GroupBuilder) -> tuple[int, ...]:
     window: dict[str, AttributeValue] = {"kernel": (3, 2), "strides": (2, 2), "pads": (1, 1, 0, 1), "dilations": (1, 1)}
     return (b.op("average_pool", b.x(2, 19, 9, 11), count_include_pad=1, ceil_mode=1, **window),)
+
+
+def _pool_column(b: GroupBuilder, kind: str, **counting: int) -> tuple[int, ...]:
+    window: dict[str, AttributeValue] = {"kernel": (3, 1), "strides": (2, 3), "pads": (2, 0, 1, 0), "dilations": (2, 1)}
+    return (b.op(kind, b.x(2, 19, 30, 1), ceil_mode=1, **counting, **window),)
 
 
 def _lstm(b: GroupBuilder) -> tuple[int, ...]:
@@ -152,6 +187,15 @@ def _biased_bytes_convolution(b: GroupBuilder) -> tuple[int, ...]:
     return (b.op("quantize_linear", y, b.w(array=0.053), _zero(b, 120), axis=-1, to="u8"),)
 
 
+def _bytes_column(b: GroupBuilder) -> tuple[int, ...]:
+    x = b.op("dequantize_linear", b.x(2, 12, 31, 1, dtype=DType.U8), b.w(array=0.02), _zero(b, 100), axis=-1)
+    scales = b.w(19, array=RANDOM.random(19) * 0.01 + 0.001)
+    w = b.op("dequantize_linear", b.w(19, 12, 3, 1, dtype=DType.I8), scales, axis=0)
+    window = {"strides": (2, 3), "pads": (1, 0, 4, 0), "dilations": (2, 1)}
+    y = b.op("conv", x, w, _bytes_bias(b, 19), group=1, **window)
+    return (b.op("quantize_linear", y, b.w(array=0.053), _zero(b, 120), axis=-1, to="u8"),)
+
+
 CASES: dict[str, tuple[str, str, Make]] = {
     "product": ("gemm", "matmul+bias+gelu+add", _product),
     "symbolic rows": ("gemm", "matmul+relu", _rows),
@@ -159,6 +203,28 @@ CASES: dict[str, tuple[str, str, Make]] = {
     "one spatial axis": ("conv", "conv+bias", _line),
     "image of width 1": ("conv", "conv+bias+add", _column),
     "depthwise image of width 1": ("depthwise", "conv+relu", _depthwise_column),
+    "convolution of any image": ("conv", "conv+bias+relu", lambda b: _any_convolution(b, (3, 3), 40, **PLAIN)),
+    "strided convolution of any image": (
+        "conv",
+        "conv+bias+relu",
+        lambda b: _any_convolution(b, (3, 3), 40, strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1)),
+    ),
+    "pointwise convolution of any image": (
+        "conv",
+        "conv+bias+relu",
+        lambda b: _any_convolution(b, (1, 1), 40, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1)),
+    ),
+    "narrow convolution of any image": ("narrow", "conv+bias+relu", lambda b: _any_convolution(b, (3, 3), 2, **PLAIN)),
+    "tensor whose dims are written differently": ("conv", "conv+bias+relu+add", _differently_written),
+    "depthwise of any image": ("depthwise", "conv+add", _any_depthwise),
+    "transposed of any image": ("transposed", "conv_transpose+bias+relu", _any_upward),
+    "maximum of any image": ("pool", "max_pool", lambda b: _any_pool(b, "max_pool")),
+    "average of any image": ("pool", "average_pool", lambda b: _any_pool(b, "average_pool", count_include_pad=0)),
+    "average with padding of any image": (
+        "pool",
+        "average_pool",
+        lambda b: _any_pool(b, "average_pool", count_include_pad=1),
+    ),
     "depthwise": ("depthwise", "conv+add", _depthwise),
     "narrow": ("narrow", "conv+sigmoid", _narrow),
     "transposed": ("transposed", "conv_transpose+bias+scale+relu", _transposed),
@@ -167,11 +233,23 @@ CASES: dict[str, tuple[str, str, Make]] = {
     "norm": ("norm", "residual+layer_norm", _norm),
     "softmax": ("softmax", "softmax", lambda b: (b.op("softmax", b.x(5, 37), axis=1),)),
     "pool": ("pool", "average_pool", _pool),
+    "maximum of an image of width 1": ("pool", "max_pool", lambda b: _pool_column(b, "max_pool")),
+    "average of an image of width 1": (
+        "pool",
+        "average_pool",
+        lambda b: _pool_column(b, "average_pool", count_include_pad=0),
+    ),
+    "average with padding of an image of width 1": (
+        "pool",
+        "average_pool",
+        lambda b: _pool_column(b, "average_pool", count_include_pad=1),
+    ),
     "lstm": ("recurrent", "lstm", _lstm),
     "gru": ("recurrent", "gru", _gru),
     "quantized": ("quantized", "qdq_matmul+quantize", _bytes_product),
     "quantized with a bias": ("quantized", "qdq_matmul+bias+quantize", _biased_bytes_product),
     "quantized convolution": ("quantized", "qdq_conv+bias+quantize", _biased_bytes_convolution),
+    "quantized image of width 1": ("quantized", "qdq_conv+bias+quantize", _bytes_column),
 }
 
 
@@ -184,7 +262,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 
 
 def _built(make: Make, label: str, policy: ComputePolicy = ComputePolicy.FP32) -> tuple[GroupBuilder, tuple[int, ...]]:
-    builder = GroupBuilder(Symbol("d0", "d0", 1, 11, 40), policy=policy)
+    builder = GroupBuilder(Symbol("d0", "d0", 1, 11, 40), Symbol("d1", "d1", 6, 18, 60, 2), policy=policy)
     return builder, make(builder)
 
 
@@ -222,6 +300,65 @@ def test_tiles_lie_along_an_image_of_width_1(workshop: Workshop) -> None:
     builder, outputs = _built(_column, "conv+bias+add")
     group = builder.group("conv+bias+add", *outputs)
     assert workshop.candidates(group, 1)[0].config.integer("mr") > 1
+
+
+LINES: dict[str, tuple[dict[str, AttributeValue], tuple[Dim, ...]]] = {
+    "column": ({"strides": (2, 3), "pads": (1, 0, 4, 0), "dilations": (2, 1)}, (31, 1)),
+    "one axis": ({"strides": (2,), "pads": (1, 4), "dilations": (2,)}, (31,)),
+    "row": ({"strides": (3, 2), "pads": (0, 1, 0, 4), "dilations": (1, 2)}, (1, 31)),
+    "column of symbolic height": ({"strides": (2, 3), "pads": (1, 0, 4, 0), "dilations": (2, 1)}, (D0, 1)),
+}
+
+
+def _seen(window: dict[str, AttributeValue], image: tuple[Dim, ...], kernel: tuple[int, ...]) -> Image | None:
+    builder = GroupBuilder(Symbol("d0", "d0", 9, 31, 40))
+    y = builder.op("max_pool", builder.x(1, 4, *image), kernel=kernel, ceil_mode=0, **window)
+    signature = builder.group("max_pool", y).signature
+    (op,) = signature.phase.ops
+    return seen_through(signature, op, op.inputs[0], kernel)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_an_image_that_is_a_line_lies_along_the_width(name: str) -> None:
+    window, image = LINES[name]
+    found = _seen(window, image, tuple(1 if side == 1 else 3 for side in image))
+    assert found is not None
+    expected = Window(height=1, width=31, kernel=(1, 3), stride=(1, 2), pads=(0, 1, 0, 4), dilation=(1, 2))
+    assert replace(found.window, stride=(1, found.window.stride[1]), widths=None) == expected
+    assert (found.height, found.out_height) == (1, 1)
+    if D0 in image:
+        assert (found.window.widths, found.width) == (range(9, 41), D0)
+    else:
+        assert (found.window.widths, found.width, found.out_width) == (None, 31, 16)
+
+
+def test_an_image_under_a_wide_kernel_stays_upright() -> None:
+    found = _seen({"strides": (1, 1), "pads": (0, 1, 0, 1), "dilations": (1, 1)}, (31, 1), (1, 3))
+    assert found is not None
+    assert (found.window.height, found.window.width, found.window.kernel) == (31, 1, (1, 3))
+
+
+def test_an_image_of_width_1_at_the_expected_dims_only_stays_upright() -> None:
+    builder = GroupBuilder(Symbol("d0", "d0", 1, 1, 40))
+    window: dict[str, AttributeValue] = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1)}
+    y = builder.op("max_pool", builder.x(1, 4, 31, D0), kernel=(3, 1), ceil_mode=0, **window)
+    signature = builder.group("max_pool", y).signature
+    (op,) = signature.phase.ops
+    found = seen_through(signature, op, op.inputs[0], (3, 1))
+    assert found is not None
+    assert (found.height, found.width, found.window.kernel) == (31, D0, (3, 1))
+
+
+def test_a_range_that_needs_too_many_kinds_of_tiles_gets_other_tiles(workshop: Workshop) -> None:
+    builder = GroupBuilder(Symbol("d0", "d0", 1, 50, 640))
+    window: dict[str, AttributeValue] = {"strides": (1,), "pads": (15, 15), "dilations": (1,)}
+    group = builder.group("conv", builder.op("conv", builder.x(1, 8, D0), builder.w(64, 8, 31), group=1, **window))
+    (candidate,) = workshop.candidates(group, 1)
+    shape = Window(height=1, width=50, kernel=(1, 31), pads=(0, 15, 0, 15), widths=range(1, 641))
+    rule = conv_rule(shape, 64, 1, host_cpus()[0])
+    assert candidate.config.integer("mr") != rule.mr
+    assert len(shape.rows(candidate.config.integer("mr")).kinds()) <= MOST_KINDS < len(shape.rows(rule.mr).kinds())
+    assert workshop.refused(group, [candidate]) == []
 
 
 def test_winograd_needs_its_policy(workshop: Workshop) -> None:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 from tribunus_native.templates.conv import (
     ConvParams,
+    Extents,
     Window,
     conv,
     conv_points,
@@ -25,7 +26,7 @@ from tribunus_native.templates.depthwise import (
     pack_depthwise,
 )
 from tribunus_native.templates.epilogue import Activate, Activation, Combine, Epilogue, ScaleShift, WithTensor
-from tribunus_native.templates.gemm import Split
+from tribunus_native.templates.gemm import Order, Split
 from tribunus_native.templates.narrow import NarrowParams, narrow, narrow_rule, pack_narrow, pack_narrow_vector
 from tribunus_native.templates.transposed import (
     TransposedParams,
@@ -143,6 +144,131 @@ def test_direct_convolution(lab: Lab, case: Case) -> None:
     assert np.all(np.abs(y - exact) <= (w[0].size + 1) * 2.0**-24 * size)
 
 
+MOVING = {
+    "same padding": (window(9, 9, (3, 3), pads=SAME), range(3, 40), range(3, 40), 1),
+    "even kernel, stride, dilation, groups": (
+        window(8, 9, (3, 2), stride=(2, 3), pads=(2, 3, 1, 3), dilation=(2, 2)), range(4, 60), range(3, 60, 2), 2,
+    ),
+    "kernel larger than image": (window(2, 2, (5, 5), pads=(2, 2, 2, 2)), range(1, 9), range(1, 9), 1),
+    "height alone": (window(8, 11, (3, 3), stride=(2, 2), pads=SAME), range(2, 30), None, 1),
+    "width alone": (window(5, 11, (3, 4), pads=(0, 1, 0, 2)), None, range(4, 50), 1),
+    "pointwise": (window(6, 6, (1, 1)), range(1, 20), range(1, 20), 1),
+    "long lines": (window(1, 500, (1, 5), stride=(1, 2), pads=(0, 3, 0, 1)), None, range(10, 100_000), 1),
+}  # fmt: skip
+PLACES = Extents(height=Param(1), width=Param(2), out_height=Param(3), out_width=Param(4), pixels=Param(5))
+
+
+def extents_of(shape: Window) -> Extents:
+    """Parameters for what moves, numbers for the rest."""
+    found = PLACES
+    if shape.heights is None:
+        found = replace(found, height=shape.height, out_height=shape.out_height)
+    if shape.widths is None:
+        found = replace(found, width=shape.width, out_width=shape.out_width)
+    return found
+
+
+def some(values: range | None, one: int) -> list[int]:
+    """Small, odd and larger values; not the very large ones."""
+    if values is None:
+        return [one]
+    near = [v for v in values if v < 600]
+    return sorted({near[0], near[1], near[len(near) // 3], near[len(near) // 2], near[-1]})
+
+
+def sizes_of(shape: Window) -> list[tuple[Window, tuple[int, ...]]]:
+    """Windows of fixed size that a moving one stands for, each with its parameters."""
+    heights, widths = some(shape.heights, shape.height), some(shape.widths, shape.width)
+    count = max(len(heights), len(widths))
+    found: list[tuple[Window, tuple[int, ...]]] = []
+    for i in range(count):
+        height, width = heights[i % len(heights)], widths[-1 - i % len(widths)]
+        one = replace(shape, height=height, width=width, heights=None, widths=None)
+        if one.out_height > 0 and one.out_width > 0:
+            found.append((one, (2, height, width, one.out_height, one.out_width, 2 * height * width)))
+    return found
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_a_convolution_over_images_of_any_size_computes_what_one_of_each_size_does(lab: Lab, name: str) -> None:
+    shape, heights, widths, groups = MOVING[name]
+    shape = replace(shape, heights=heights, widths=widths)
+    cin, cout = 4, 38
+    w, bias = normal(cout, cin // groups, *shape.kernel), normal(cout)
+    tried = sizes_of(shape)
+    assert len(tried) >= 3
+    for order in (Order.PANELS, Order.ROWS) if name == "same padding" else (Order.PANELS,):
+        params = ConvParams(
+            batch=Param(0), window=shape, channels_in=cin, channels_out=cout, groups=groups,
+            point=replace(conv_rule(shape, cout, groups, lab.cpu), order=order), avx512=lab.cpu.has_avx512,
+            extents=extents_of(shape), epilogue=(WithTensor(Combine.ADD),),
+        )  # fmt: skip
+        source = conv(params)
+        for one, values in tried:
+            x = normal(2, one.height, one.width, cin)
+            exact, size = golden(x, w, bias, one, groups)
+            residual, y = normal(*exact.shape), np.full(exact.shape, np.nan, dtype=np.float32)
+            arrays = [x, residual, y, pack_conv(w, params), pack_conv_vector(bias, params)]
+            lab.run(source, arrays, params=values, parts=3)
+            bound = (w[0].size + 2) * 2.0**-24 * (size + np.abs(residual))
+            assert np.all(np.abs(y - (exact + residual)) <= bound), one
+
+
+def test_tiles_at_the_call_give_the_bits_of_tiles_in_the_text(lab: Lab) -> None:
+    shape = window(9, 21, (3, 3), stride=(2, 2), pads=SAME)
+    moving = replace(shape, heights=range(3, 40), widths=range(3, 40))
+    x, w, bias = normal(1, 9, 21, 6), normal(40, 6, 3, 3), normal(40)
+    found = []
+    for one, extents in ((shape, None), (moving, extents_of(moving))):
+        params = ConvParams(
+            batch=1, window=one, channels_in=6, channels_out=40, point=conv_rule(one, 40, 1, lab.cpu),
+            avx512=lab.cpu.has_avx512, extents=extents,
+        )  # fmt: skip
+        y = np.full((1, 5, 11, 40), np.nan, dtype=np.float32)
+        arrays = [x, y, pack_conv(w, params), pack_conv_vector(bias, params)]
+        lab.run(conv(params), arrays, params=(1, 9, 21, 5, 11, 189))
+        found.append(y.tobytes())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", [name for name in MOVING if name != "pointwise"])
+@pytest.mark.parametrize("channels", [3, 24])
+def test_a_depthwise_convolution_over_images_of_any_size(lab: Lab, name: str, channels: int) -> None:
+    shape, heights, widths, _ = MOVING[name]
+    shape = replace(shape, heights=heights, widths=widths)
+    w, bias = normal(channels, 1, *shape.kernel), normal(channels)
+    for point in depthwise_points(shape, channels, lab.cpu)[:2]:
+        params = DepthwiseParams(
+            batch=Param(0), window=shape, channels=channels, point=point, avx512=lab.cpu.has_avx512,
+            extents=extents_of(shape), epilogue=(WithTensor(Combine.ADD),),
+        )  # fmt: skip
+        source = depthwise(params)
+        for one, values in sizes_of(shape):
+            x = normal(2, one.height, one.width, channels)
+            exact, size = golden(x, w, bias, one, channels)
+            residual, y = normal(*exact.shape), np.full(exact.shape, np.nan, dtype=np.float32)
+            lab.run(source, [x, residual, y, pack_depthwise(w), bias], params=values, parts=2)
+            bound = (w[0].size + 2) * 2.0**-24 * (size + np.abs(residual))
+            assert np.all(np.abs(y - (exact + residual)) <= bound), one
+
+
+def test_a_narrow_convolution_over_images_of_any_size(lab: Lab) -> None:
+    shape = replace(window(7, 9, (3, 3), stride=(1, 2), pads=SAME), heights=range(1, 30), widths=range(2, 30))
+    params = NarrowParams(
+        batch=Param(0), window=shape, channels_in=20, channels_out=2, point=narrow_rule(shape, 20, lab.cpu),
+        avx512=lab.cpu.has_avx512, extents=extents_of(shape),
+    )  # fmt: skip
+    w, bias = normal(2, 20, 3, 3), normal(2)
+    source = narrow(params)
+    for one, values in sizes_of(shape):
+        x = normal(2, one.height, one.width, 20)
+        exact, size = golden(x, w, bias, one, 1)
+        y = np.full(exact.shape, np.nan, dtype=np.float32)
+        arrays = [x, y, pack_narrow(w, params), pack_narrow_vector(bias, params)]
+        lab.run(source, arrays, params=values, parts=2)
+        assert np.all(np.abs(y - exact) <= (w[0].size + 1) * 2.0**-24 * size), one
+
+
 def test_every_point_of_a_convolution_gives_the_same_bits(lab: Lab) -> None:
     case = Case(1, window(6, 13, (3, 3), pads=SAME), 6, 40)
     x, w, bias = normal(1, 6, 13, 6), normal(40, 6, 3, 3), normal(40)
@@ -247,6 +373,53 @@ TRANSPOSED = [
 ]
 
 
+def upward_golden(x: F32, w: F32, bias: F32, params: TransposedParams) -> F64:
+    """A transposed convolution in float64, by scattering."""
+    batch, height, width, _ = x.shape
+    (kh, kw), (sh, sw), (dh, dw), extra = params.kernel, params.stride, params.dilation, params.output_padding
+    rows, columns = sh * (height - 1) + (kh - 1) * dh + 1 + extra[0], sw * (width - 1) + (kw - 1) * dw + 1 + extra[1]
+    full = np.zeros((batch, rows, columns, w.shape[1]))
+    for i in range(kh):
+        for j in range(kw):
+            target = full[:, i * dh : i * dh + sh * (height - 1) + 1 : sh, j * dw : j * dw + sw * (width - 1) + 1 : sw]
+            target += x.astype(np.float64) @ w[:, :, i, j]
+    top, left, bottom, right = params.pads
+    return full[:, top : rows - bottom, left : columns - right] + bias
+
+
+@pytest.mark.parametrize("case", TRANSPOSED)
+def test_a_transposed_convolution_over_images_of_any_size(
+    lab: Lab,
+    case: tuple[
+        int,
+        int,
+        int,
+        int,
+        tuple[int, int],
+        tuple[int, int],
+        tuple[int, int, int, int],
+        tuple[int, int],
+        tuple[int, int],
+    ],
+) -> None:
+    height, width, cin, cout, kernel, stride, pads, dilation, extra = case
+    params = TransposedParams(
+        batch=Param(0), height=height, width=width, channels_in=cin, channels_out=cout, kernel=kernel, stride=stride,
+        pads=pads, dilation=dilation, output_padding=extra, avx512=lab.cpu.has_avx512,
+        point=transposed_rule(None, cout, kernel, kernel == stride and pads == (0, 0, 0, 0), lab.cpu),
+        epilogue=(WithTensor(Combine.ADD),), widths=range(2, 60), extents=PLACES,
+    )  # fmt: skip
+    w, bias = normal(cin, cout, *kernel), normal(cout)
+    source = transposed(params)
+    for size in ((2, 59), (3, 2), (height, width), (1, 14), (9, 30)):
+        x = normal(2, *size, cin)
+        exact = upward_golden(x, w, bias, params)
+        residual, y = normal(*exact.shape), np.full(exact.shape, np.nan, dtype=np.float32)
+        arrays = [x, residual, y, pack_transposed(w, params), pack_transposed_vector(bias, params)]
+        lab.run(source, arrays, params=(2, *size, *exact.shape[1:3]), parts=3)
+        assert np.allclose(y, exact + residual, rtol=1e-4, atol=1e-4), size
+
+
 @pytest.mark.parametrize("case", TRANSPOSED)
 def test_transposed_convolution(
     lab: Lab,
@@ -272,14 +445,7 @@ def test_transposed_convolution(
     )  # fmt: skip
     assert params.merged == merged
     x, w, bias, scale, shift = normal(2, height, width, cin), normal(cin, cout, *kernel), *(normal(cout) for _ in "abc")
-    (kh, kw), (sh, sw), (dh, dw) = kernel, stride, dilation
-    rows, columns = sh * (height - 1) + (kh - 1) * dh + 1 + extra[0], sw * (width - 1) + (kw - 1) * dw + 1 + extra[1]
-    full = np.zeros((2, rows, columns, cout))
-    for i in range(kh):
-        for j in range(kw):
-            target = full[:, i * dh : i * dh + sh * (height - 1) + 1 : sh, j * dw : j * dw + sw * (width - 1) + 1 : sw]
-            target += x.astype(np.float64) @ w[:, :, i, j]
-    exact = full[:, pads[0] : rows - pads[2], pads[1] : columns - pads[3]] + bias
+    exact = upward_golden(x, w, bias, params)
     residual = normal(*exact.shape)
     y = np.full(exact.shape, np.nan, dtype=np.float32)
     vectors = [pack_transposed_vector(v, params) for v in (bias, scale, shift)]

@@ -16,6 +16,7 @@ from tribunus.numerics.dtypes import DType
 from tribunus.phaseir.program import Op, Role
 from tribunus_native.loops import stages
 from tribunus_native.loops.expression import ELEMENTWISE, Call, expression, why_not
+from tribunus_native.match.operands import same_shape
 from tribunus_native.templates.csource import c_float
 from tribunus_native.templates.epilogue import Combine, Epilogue, Inline, ScaleShift, Step, WithTensor
 
@@ -140,7 +141,7 @@ def _tensor_step(run: _Running, op: Op) -> bool:
     full = run.signature.type_of(run.value)
     if other == run.value or held.role is not Role.INPUT or held.type.dtype is not DType.F32:
         return False
-    if held.type.shape != full.shape:
+    if not same_shape(run.signature, held.type.shape, full.shape):
         return False
     combine = _COMBINE[op.kind] if left == run.value else _SWAPPED.get(op.kind, _COMBINE[op.kind])
     run.steps.append(WithTensor(combine))
@@ -176,7 +177,7 @@ def _inline(run: _Running, ops: Sequence[Op]) -> int:
         result = run.signature.type_of(op.outputs[0])
         if len(arguments) != len(op.inputs) or result.dtype is not DType.F32:
             break
-        if result.shape != run.signature.type_of(run.value).shape:
+        if not same_shape(run.signature, result.shape, run.signature.type_of(run.value).shape):
             break
         call = Call(op.kind, op.attributes, tuple(dtypes), DType.F32)
         if why_not(call):

@@ -20,7 +20,7 @@ from tribunus_native.loops import stages
 from tribunus_native.match.epilogues import Vector
 from tribunus_native.match.kernel import Kernel, Layouts, Proposal
 from tribunus_native.match.layouts import all_row_major
-from tribunus_native.match.operands import rebind
+from tribunus_native.match.operands import rebind, same_shape
 from tribunus_native.match.packing import vector_weight
 from tribunus_native.match.sizes import Sizes
 from tribunus_native.templates.rowwise import (
@@ -64,7 +64,7 @@ def match_normalization(signature: Signature) -> Normalization | None:
     if ops[0].kind == "add" and len(ops) > 1 and all(v in inputs for v in ops[0].inputs):
         first, residual = ops[0].inputs
         value = ops[0].outputs[0]
-        same = signature.type_of(first).shape == signature.type_of(residual).shape
+        same = same_shape(signature, signature.type_of(first).shape, signature.type_of(residual).shape)
         if not same or first == residual:
             return None
         ops = ops[1:]
@@ -83,7 +83,9 @@ def match_normalization(signature: Signature) -> Normalization | None:
     if axis >= len(shape) or not all(isinstance(d, int) for d in tail):
         return None
     n = dims.product(tail)
-    if not isinstance(n, int) or n < 1 or signature.type_of(signature.outputs[0]).shape != shape:
+    if not isinstance(n, int) or n < 1:
+        return None
+    if not same_shape(signature, signature.type_of(signature.outputs[0]).shape, shape):
         return None
     for vector in (scale, shift):
         if vector is not None and not _is_row_vector(signature, vector.sources[0], shape, axis):

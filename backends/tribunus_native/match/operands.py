@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tribunus.candidates.model import Signature
 from tribunus.errors import InternalError
+from tribunus.phaseir.dims import Shape
 from tribunus.phaseir.layouts import Layout, row_major
 from tribunus.phaseir.program import Role as ValueRole
 from tribunus.phaseir.types import TensorType
@@ -97,6 +98,12 @@ def rebind(source: KernelSource, signature: Signature, inputs: Sequence[int], ou
 def is_constant(signature: Signature, value: int) -> bool:
     """Whether the bytes of a value are the model's."""
     return signature.program.values[value].role in (ValueRole.WEIGHT, ValueRole.CONSTANT)
+
+
+def same_shape(signature: Signature, left: Shape, right: Shape) -> bool:
+    """Whether two shapes are the same for every value of the symbols, however their dims are written."""
+    scope = signature.program.scope
+    return len(left) == len(right) and all(scope.equal(a, b) for a, b in zip(left, right, strict=True))
 
 
 def _constant(signature: Signature, value: int, layout: Layout | None) -> PackedWeight:

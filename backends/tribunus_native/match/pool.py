@@ -1,4 +1,4 @@
-"""Pooling of static images, channels last, by the ``pooling`` template.
+"""Pooling of images, channels last, by the ``pooling`` template.
 
 Imported by: table.  Imports: templates.pooling.
 """
@@ -15,12 +15,11 @@ from tribunus.phaseir.dims import Dim
 from tribunus.phaseir.program import Op, Role
 from tribunus.targets.target import Target
 from tribunus_native.loops.stages import split_of
-from tribunus_native.match.conv import image_of, window_of
+from tribunus_native.match.conv import Image, seen_through
 from tribunus_native.match.kernel import Kernel, Layouts, Proposal
 from tribunus_native.match.layouts import all_channels_last
 from tribunus_native.match.operands import rebind
 from tribunus_native.match.sizes import Sizes
-from tribunus_native.templates.conv import Window
 from tribunus_native.templates.pooling import Pool, PoolParams, PoolPoint, pool_points, pooling
 from tribunus_native.toolchain import Contraction, Cpu
 
@@ -31,14 +30,13 @@ class Pooled:
 
     op: Op
     batch: Dim
-    window: Window
+    image: Image
     channels: int
     pool: Pool
-    out: tuple[int, int]
 
 
 def match_pool(signature: Signature) -> Pooled | None:
-    """max_pool or average_pool of float32 images of fixed size."""
+    """max_pool or average_pool of float32 images."""
     ops = signature.phase.ops
     if len(ops) != 1 or ops[0].kind not in ("max_pool", "average_pool"):
         return None
@@ -46,16 +44,14 @@ def match_pool(signature: Signature) -> Pooled | None:
     x = signature.type_of(op.inputs[0])
     if signature.program.values[op.inputs[0]].role is not Role.INPUT or x.dtype is not DType.F32:
         return None
-    image, out = image_of(signature, op.inputs[0]), image_of(signature, op.outputs[0])
+    image = seen_through(signature, op, op.inputs[0], op.attributes.integers("kernel"))
     channels = x.shape[1]
-    if image is None or out is None or not isinstance(channels, int) or channels < 1:
+    if image is None or not isinstance(channels, int) or channels < 1:
         return None
     pool = Pool.MAX
     if op.kind == "average_pool":
         pool = Pool.AVERAGE_PADDED if op.attributes.flag("count_include_pad") else Pool.AVERAGE
-    window = window_of(op, image, op.attributes.integers("kernel"))
-    size = (1, out[0]) if len(out) == 1 else (out[0], out[1])
-    return Pooled(op, x.shape[0], window, channels, pool, size)
+    return Pooled(op, x.shape[0], image, channels, pool)
 
 
 class Pooling:
@@ -66,7 +62,7 @@ class Pooling:
         return "pool"
 
     def why_not(self, signature: Signature, cpu: Cpu) -> str:
-        return "" if match_pool(signature) is not None else "no pooling of static float32 images"
+        return "" if match_pool(signature) is not None else "no pooling of float32 images over one or two axes"
 
     def propose(self, signature: Signature, cpu: Cpu, layouts: Layouts | None) -> Iterator[Proposal]:
         found, border = match_pool(signature), all_channels_last(signature)
@@ -89,12 +85,13 @@ class Pooling:
         contraction = Contraction(config.text("contraction"))
         params = PoolParams(
             batch=sizes.size(found.batch),
-            window=found.window,
+            window=found.image.window,
             channels=found.channels,
             pool=found.pool,
             point=PoolPoint(lanes=config.integer("lanes"), vectors=config.integer("vectors"), contraction=contraction),
             avx512=cpu.has_avx512,
-            out=found.out,
+            out=found.image.out_numbers,
+            extents=found.image.extents(sizes, found.batch),
         )
         return Kernel(
             text=rebind(pooling(params), signature, signature.inputs, signature.outputs),

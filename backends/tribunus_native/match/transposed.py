@@ -1,4 +1,4 @@
-"""Transposed convolutions with constant weights and static images, channels last, by the ``transposed`` template.
+"""Transposed convolutions with constant weights, channels last, by the ``transposed`` template.
 
 Imported by: table.  Imports: templates.transposed.
 """
@@ -14,19 +14,20 @@ from tribunus.candidates.model import Config, ConfigValue, Signature
 from tribunus.errors import InternalError
 from tribunus.numerics.dtypes import DType
 from tribunus.numerics.policy import ComputePolicy
+from tribunus.phaseir import dims
 from tribunus.phaseir.dims import Dim
 from tribunus.phaseir.program import Array, Op, Role
 from tribunus.plan.code import PackedWeight, Packing
 from tribunus.targets.target import Target
 from tribunus_native.loops.stages import split_of
-from tribunus_native.match.conv import image_of
+from tribunus_native.match.conv import settled, values_of
 from tribunus_native.match.epilogues import Parsed, Vector, parse_epilogue
 from tribunus_native.match.kernel import Kernel, Layouts, Proposal
 from tribunus_native.match.layouts import all_channels_last
 from tribunus_native.match.operands import rebind
 from tribunus_native.match.packing import Options, integer_option, vector_weight
 from tribunus_native.match.sizes import Sizes
-from tribunus_native.templates.csource import Size
+from tribunus_native.templates.conv import Extents
 from tribunus_native.templates.epilogue import Epilogue
 from tribunus_native.templates.transposed import (
     TransposedParams,
@@ -46,14 +47,26 @@ class Upward:
     x: int
     weight: int
     batch: Dim
-    image: tuple[int, int]
+    image: tuple[Dim, Dim]
+    out: tuple[Dim, Dim]
+    expected: tuple[int, int]
+    widths: range | None
     kernel: tuple[int, int]
     channels_in: int
     channels_out: int
     parsed: Parsed
 
+    @property
+    def line(self) -> int | None:
+        """Width of the image, None where it varies."""
+        return self.expected[1] if self.widths is None else None
+
 
 def _pair(values: tuple[int, ...]) -> tuple[int, int]:
+    return (1, values[0]) if len(values) == 1 else (values[0], values[1])
+
+
+def _dim_pair(values: tuple[Dim, ...]) -> tuple[Dim, Dim]:
     return (1, values[0]) if len(values) == 1 else (values[0], values[1])
 
 
@@ -67,8 +80,18 @@ def match_transposed(signature: Signature) -> Upward | None:
     constant = program.values[weight].role in (Role.WEIGHT, Role.CONSTANT)
     if program.values[x].role is not Role.INPUT or not constant or op.attributes.integer("group") != 1:
         return None
-    image, out = image_of(signature, x), image_of(signature, op.outputs[0])
-    if image is None or out is None or signature.type_of(x).dtype is not DType.F32:
+    if signature.type_of(x).dtype is not DType.F32 or not 3 <= signature.type_of(x).rank <= 4:
+        return None
+    image, out = (
+        _dim_pair(tuple(settled(signature, dim) for dim in signature.type_of(value).shape[2:]))
+        for value in (x, op.outputs[0])
+    )
+    scope = signature.program.scope
+    # images that vary have a pixel of every output phase
+    least = _pair(op.attributes.integers("strides"))
+    if not all(scope.at_least(dim, 1) for dim in image) or not all(
+        scope.at_least(dim, 1 if isinstance(dim, int) else low) for dim, low in zip(out, least, strict=True)
+    ):
         return None
     channels_in, channels_out, *kernel = signature.type_of(weight).numbers()
     bias = None
@@ -80,18 +103,22 @@ def match_transposed(signature: Signature) -> Upward | None:
     if parsed is None:
         return None
     batch = signature.type_of(x).shape[0]
-    return Upward(op, x, weight, batch, _pair(image), _pair(tuple(kernel)), channels_in, channels_out, parsed)
+    expected = dims.evaluate_shape(image, scope.optimum())
+    return Upward(
+        op, x, weight, batch, image, out, (expected[0], expected[1]), values_of(signature, image[1]),
+        _pair(tuple(kernel)), channels_in, channels_out, parsed,
+    )  # fmt: skip
 
 
 def _params(
-    found: Upward, point: TransposedPoint, batch: Size, epilogue: Epilogue, bias: bool, avx512: bool
+    found: Upward, point: TransposedPoint, sizes: Sizes, epilogue: Epilogue, bias: bool, avx512: bool
 ) -> TransposedParams:
     attributes = found.op.attributes
     strides, pads = attributes.integers("strides"), attributes.integers("pads")
     return TransposedParams(
-        batch=batch,
-        height=found.image[0],
-        width=found.image[1],
+        batch=sizes.size(found.batch),
+        height=found.expected[0],
+        width=found.expected[1],
         channels_in=found.channels_in,
         channels_out=found.channels_out,
         kernel=found.kernel,
@@ -105,6 +132,15 @@ def _params(
         else _pair(attributes.integers("output_padding")),
         bias=bias,
         epilogue=epilogue,
+        widths=found.widths,
+        extents=None
+        if dims.is_static((*found.image, *found.out))
+        else Extents(
+            height=sizes.size(found.image[0]),
+            width=sizes.size(found.image[1]),
+            out_height=sizes.size(found.out[0]),
+            out_width=sizes.size(found.out[1]),
+        ),
     )
 
 
@@ -147,16 +183,20 @@ class Transposed:
         return "transposed"
 
     def why_not(self, signature: Signature, cpu: Cpu) -> str:
-        return "" if match_transposed(signature) is not None else "no static transposed convolution of one group"
+        return (
+            ""
+            if match_transposed(signature) is not None
+            else "no transposed convolution of one group over one or two axes"
+        )
 
     def propose(self, signature: Signature, cpu: Cpu, layouts: Layouts | None) -> Iterator[Proposal]:
         found, border = match_transposed(signature), all_channels_last(signature)
         if found is None or border is None or layouts not in (None, border):
             return
         probe = TransposedPoint(lanes=4, mr=1, nv=1, contraction=Contraction.FUSED)
-        merged = _params(found, probe, 1, (), False, False).merged
+        merged = _params(found, probe, Sizes(), (), False, False).merged
         strict = signature.policy is ComputePolicy.FP32_STRICT and found.parsed.steps
-        for point in transposed_points(found.image[1], found.channels_out, found.kernel, merged, cpu):
+        for point in transposed_points(found.line, found.channels_out, found.kernel, merged, cpu):
             choice: dict[str, ConfigValue] = {
                 "template": self.name,
                 "lanes": point.lanes,
@@ -175,7 +215,7 @@ class Transposed:
         point = TransposedPoint(
             lanes=config.integer("lanes"), mr=config.integer("mr"), nv=config.integer("nv"), contraction=contraction
         )
-        params = _params(found, point, sizes.size(found.batch), parsed.steps, parsed.bias is not None, cpu.has_avx512)
+        params = _params(found, point, sizes, parsed.steps, parsed.bias is not None, cpu.has_avx512)
         source = transposed(params)
         repeat = found.kernel[1] if params.merged else 1
         vectors = ([parsed.bias] if parsed.bias else []) + list(parsed.vectors)

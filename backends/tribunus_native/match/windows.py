@@ -15,7 +15,7 @@ from tribunus.phaseir.program import Array
 from tribunus.plan.code import PackedWeight, Packing
 from tribunus.targets.target import Target
 from tribunus_native.loops.stages import split_of
-from tribunus_native.match.conv import Convolution, match_convolution, required
+from tribunus_native.match.conv import Convolution, has_too_many_tiles, match_convolution, required
 from tribunus_native.match.kernel import Kernel, Layouts, Proposal
 from tribunus_native.match.layouts import all_channels_last
 from tribunus_native.match.operands import rebind
@@ -45,6 +45,8 @@ def _wants_winograd(signature: Signature) -> Convolution | None:
     if found is None or signature.policy is not ComputePolicy.FP32_WINOGRAD or found.groups != 1:
         return None
     window = found.window
+    if not window.is_fixed:
+        return None
     plain = window.kernel == (3, 3) and window.stride == (1, 1) and window.dilation == (1, 1)
     channels = found.channels_in % 4 == 0 and found.channels_out % 4 == 0
     return found if plain and channels and min(window.out_height, window.out_width) >= 2 else None
@@ -168,6 +170,8 @@ class Narrow:
             return
         strict = signature.policy is ComputePolicy.FP32_STRICT and found.parsed.steps
         for point in narrow_points(found.window, found.channels_in, cpu):
+            if has_too_many_tiles(found.window, point.mr):
+                continue
             choice: dict[str, ConfigValue] = {
                 "template": self.name,
                 "lanes": point.lanes,
@@ -190,6 +194,7 @@ class Narrow:
             avx512=cpu.has_avx512,
             bias=parsed.bias is not None,
             epilogue=parsed.steps,
+            extents=found.image.extents(sizes, found.batch),
         )
         padded = ceil_div(found.channels_in, point.lanes) * point.lanes
         nbytes = found.channels_out * found.taps * padded * 4

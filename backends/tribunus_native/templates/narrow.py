@@ -1,6 +1,6 @@
 """Convolution with few output channels (1 to 4): vectors lie along the input channels.
 
-Imported by: the backend.  Imports: conv (window, row tiles), csource, epilogue, vecmath.
+Imported by: the backend.  Imports: conv (window), csource, epilogue, rows, vecmath.
 
 With one or two output channels the ordinary template spends a broadcast per multiply.  Here one vector of LANES input
 channels is multiplied with one weight vector per output and the lanes are added once at the end.  The order of the
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tribunus_native.templates.conv import Window, row_tiles
+from tribunus_native.templates.conv import Extents, Window, each_row, image_sizes
 from tribunus_native.templates.csource import (
     ENTRY,
     UNROLL,
@@ -33,6 +33,7 @@ from tribunus_native.templates.csource import (
 )
 from tribunus_native.templates.epilogue import Epilogue, epilogue_functions, epilogue_lines, epilogue_slots
 from tribunus_native.templates.panels import F32
+from tribunus_native.templates.rows import Tile
 from tribunus_native.templates.tiles import TileStyle
 from tribunus_native.templates.vecmath import vecmath
 from tribunus_native.toolchain import Contraction, Cpu
@@ -65,6 +66,7 @@ class NarrowParams:
     x_offset: int = 0
     y_stride: int = 0
     y_offset: int = 0
+    extents: Extents | None = None
 
 
 def pack_narrow(w: F32, params: NarrowParams) -> F32:
@@ -92,9 +94,9 @@ class _Narrow:
     def __init__(self, params: NarrowParams) -> None:
         self.p = params
         self.code = Code()
-        self.tiles = row_tiles(params.window, params.point.mr)
-        distinct = dict.fromkeys((tile.pixels, tile.taps) for tile in self.tiles)
-        self.names = {key: f"tile_{index}" for index, key in enumerate(distinct)}
+        self.rows = params.window.rows(params.point.mr)
+        self.names = {kind: f"tile_{index}" for index, kind in enumerate(self.rows.kinds())}
+        self.sizes: dict[str, Size] = {"BATCH": params.batch, **image_sizes(params.window, params.extents)}
         slots = [Slot("x", Role.INPUT), Slot("y", Role.OUTPUT), Slot("weights", Role.WEIGHT)]
         if params.bias:
             slots.append(Slot("bias", Role.WEIGHT))
@@ -116,39 +118,38 @@ class _Narrow:
         vector_header(code, title, p.point.lanes, (detail, *(f"then {step}" for step in p.epilogue)))
         vecmath(code, epilogue_functions(p.epilogue), p.point.lanes, avx512=p.avx512)
         padded = ceil_div(p.channels_in, p.point.lanes) * p.point.lanes
-        constants(code, {"BATCH": p.batch})
-        constant(code, "HEIGHT", w.height)
-        constant(code, "OUT_HEIGHT", w.out_height)
-        constant(code, "OUT_WIDTH", w.out_width)
+        constants(code, self.sizes)
         constant(code, "CIN_FULL", p.channels_in // p.point.lanes * p.point.lanes, "input channels in whole vectors")
         constant(code, "CIN_PADDED", padded)
         constant(code, "W_OUTPUT", w.kernel[0] * w.kernel[1] * padded, "weights of one output channel")
         constant(code, "X_STRIDE", p.x_stride or p.channels_in, "floats from pixel to pixel")
-        constant(code, "X_ROW", (p.x_stride or p.channels_in) * w.width)
+        self.rows.write_type(code)
+        if self.rows.is_fixed:
+            constant(code, "X_ROW", (p.x_stride or p.channels_in) * w.width)
         constant(code, "Y_STRIDE", p.y_stride or p.channels_out)
         code.line("")
-        for (pixels, taps), name in self.names.items():
-            self.tile(name, pixels, taps)
+        for kind, name in self.names.items():
+            self.tile(name, kind)
         self.kernel()
         return KernelSource(code.result(), self.buffers)
 
-    def tile(self, name: str, pixels: int, taps: tuple[tuple[int, int], ...]) -> None:
-        p, w, code = self.p, self.p.window, self.code
+    def tile(self, name: str, kind: Tile) -> None:
+        p, w, code, pixels = self.p, self.p.window, self.code, kind.pixels
         outputs = p.channels_out
         signature = (
             f"const float *restrict x, const float *restrict w, float *restrict y{self.style.parameters()}, "
-            "int64_t h_first, int64_t h_last"
+            f"int64_t h_first, int64_t h_last{self.rows.parameter}"
         )
         with code.block(f"static void {name}({signature})"):
             code.line(f"vec acc[{pixels}][{outputs}];")
             code.line(f"{UNROLL} for (int i = 0; i < {pixels}; i++)")
             code.line(f"  {UNROLL} for (int o = 0; o < {outputs}; o++) acc[i][o] = splat(0.0f);")
             with code.block("for (int64_t h = h_first; h < h_last; h++)"):
-                code.line(f"const float *x_row = x + h * {w.dilation[0]} * X_ROW;")
+                code.line(f"const float *x_row = x + h * {w.dilation[0]} * {self.rows.x_row};")
                 for tap in range(w.kernel[1]):
-                    inside = [i for i in range(pixels) if taps[i][0] <= tap < taps[i][1]]
-                    if inside:
-                        self.tap(tap, inside[0], inside[-1] + 1)
+                    first, last = kind.pixels_of(self.rows.line, tap * w.dilation[1])
+                    if first < last:
+                        self.tap(tap, first, last)
             with code.block(f"{UNROLL} for (int i = 0; i < {pixels}; i++)"):
                 code.line("vec z = splat(0.0f);")
                 code.line(f"{UNROLL} for (int o = 0; o < {outputs}; o++) z[o] = sum_lanes(acc[i][o]);")
@@ -185,26 +186,26 @@ class _Narrow:
         step = w.dilation[0]
         with code.block(ENTRY):
             bind_buffers(code, self.buffers)
-            bind_sizes(code, {"BATCH": p.batch})
+            bind_sizes(code, self.sizes)
+            self.rows.write_plan(code, "X_STRIDE * WIDTH", "WIDTH", "OUT_WIDTH")
             code.line("const int64_t rows = BATCH * OUT_HEIGHT;")
-            with code.block("for (int64_t r = part * rows / parts; r < (part + 1) * rows / parts; r++)"):
-                code.line("const int64_t image = r / OUT_HEIGHT, pixel = r * OUT_WIDTH;")
-                code.line(f"const int64_t top = (r % OUT_HEIGHT) * {w.stride[0]} - {w.pads[0]};")
+            code.line("const int64_t row_first = part * rows / parts, row_last = (part + 1) * rows / parts;")
+            with each_row(code):
+                code.line("const int64_t pixel = r * OUT_WIDTH;")
+                code.line(f"const int64_t top = out_row * {w.stride[0]} - {w.pads[0]};")
                 code.line(f"const int64_t h_first = top < 0 ? (-top + {step - 1}) / {step} : 0;")
                 code.line(f"int64_t h_last = top < HEIGHT ? (HEIGHT - top + {step - 1}) / {step} : 0;")
                 code.line(f"if (h_last > {w.kernel[0]}) h_last = {w.kernel[0]};")
-                code.line(f"const float *x_top = x + {p.x_offset} + (image * HEIGHT + top) * X_ROW;")
-                for tile in self.tiles:
-                    column, pad = str(tile.first), ""
-                    if tile.many > 1:
-                        end = tile.first + tile.many * tile.pixels
-                        code.line(f"for (int64_t c = {tile.first}; c < {end}; c += {tile.pixels})")
-                        column, pad = "c", "  "
-                    moved = self.style.moved(row=f"pixel + {column}", column="0", channel="", base=True)
-                    name = self.names[(tile.pixels, tile.taps)]
-                    where = f"y + {p.y_offset} + (pixel + {column}) * Y_STRIDE"
-                    source = f"x_top + {column} * {w.stride[1]} * X_STRIDE"
-                    code.line(f"{pad}{name}({source}, weights, {where}{moved}, h_first, h_last);")
+                code.line(f"const float *x_top = x + {p.x_offset} + (image * HEIGHT + top) * {self.rows.x_row};")
+                self.rows.walk(code, self.call)
+
+    def call(self, kind: Tile, column: str) -> str:
+        """One tile at an output column."""
+        p = self.p
+        moved = self.style.moved(row=f"pixel + {column}", column="0", channel="", base=True)
+        where = f"y + {p.y_offset} + (pixel + {column}) * Y_STRIDE"
+        x = f"x_top + {column} * {p.window.stride[1]} * X_STRIDE"
+        return f"{self.names[kind]}({x}, weights, {where}{moved}, h_first, h_last{self.rows.argument});"
 
 
 def narrow_rule(window: Window, channels_in: int, cpu: Cpu) -> NarrowPoint:
@@ -212,18 +213,16 @@ def narrow_rule(window: Window, channels_in: int, cpu: Cpu) -> NarrowPoint:
     lanes = cpu.native_lanes
     while lanes > 4 and channels_in < lanes:
         lanes //= 2
-    line = window.out_width
-    return NarrowPoint(lanes=lanes, mr=ceil_div(line, ceil_div(line, 4)), contraction=Contraction.FUSED)
+    return NarrowPoint(lanes=lanes, mr=window.row_tile(4), contraction=Contraction.FUSED)
 
 
 def narrow_points(window: Window, channels_in: int, cpu: Cpu) -> tuple[NarrowPoint, ...]:
     """The search space, the rule's point first."""
     first = narrow_rule(window, channels_in, cpu)
-    line = window.out_width
     points = [first]
     for lanes in (first.lanes, 8, 4):
         for most in (4, 2, 6):
             if lanes <= max(4, cpu.native_lanes):
-                mr = ceil_div(line, ceil_div(line, most))
+                mr = window.row_tile(most)
                 points.append(NarrowPoint(lanes=lanes, mr=mr, contraction=Contraction.FUSED))
     return tuple(dict.fromkeys(points))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, unique
 
-from tribunus_native.templates.conv import Window
+from tribunus_native.templates.conv import Extents, Window, each_row, image_sizes
 from tribunus_native.templates.csource import (
     ENTRY,
     UNROLL,
@@ -53,7 +53,8 @@ class PoolPoint:
 class PoolParams:
     """One pooling; strides are floats from pixel to pixel.  out: rows and columns, None for the window's own count.
 
-    With ceil mode the caller gives ``out``; windows are then clipped at the padded edge for the padded count too.
+    With ceil mode the caller gives ``out`` or ``extents``; windows are then clipped at the padded edge for the padded
+    count too.
     """
 
     batch: Size
@@ -68,6 +69,7 @@ class PoolParams:
     x_offset: int = 0
     y_stride: int = 0
     y_offset: int = 0
+    extents: Extents | None = None
 
 
 def pooling(params: PoolParams) -> KernelSource:
@@ -81,15 +83,16 @@ def pooling(params: PoolParams) -> KernelSource:
     detail = f"stride {w.stride}, pads {w.pads}, dilation {w.dilation}"
     vector_header(code, title, p.point.lanes, (detail, *(f"then {step}" for step in p.epilogue)))
     vecmath(code, epilogue_functions(p.epilogue), p.point.lanes, avx512=p.avx512)
-    constants(code, {"BATCH": p.batch})
+    sizes: dict[str, Size] = {"BATCH": p.batch, **image_sizes(w, p.extents)}
+    if p.extents is None:
+        sizes |= {"OUT_HEIGHT": out_height, "OUT_WIDTH": out_width}
+    constants(code, sizes)
     constant(code, "CHANNELS", p.channels)
-    constant(code, "HEIGHT", w.height)
-    constant(code, "WIDTH", w.width)
-    constant(code, "OUT_HEIGHT", out_height)
-    constant(code, "OUT_WIDTH", out_width)
     constant(code, "X_STRIDE", x_stride, "floats from pixel to pixel")
     code.line("")
     style = TileStyle(lanes=p.point.lanes, channels=p.channels, bias=False, epilogue=p.epilogue, y_stride="")
+    moves = p.extents is not None and not isinstance(p.extents.width, int)
+    width = ", WIDTH" if moves else ""
     tail = p.channels % p.point.lanes
     group = p.point.vectors * p.point.lanes
     blocks = [p.point.vectors] if p.channels >= group else []
@@ -97,21 +100,21 @@ def pooling(params: PoolParams) -> KernelSource:
         blocks.append(1)
     kinds = [(count, 0) for count in blocks] + ([(1, tail)] if tail else [])
     for count, part in kinds:
-        _window(code, p, style, count, part)
+        _window(code, p, style, count, part, moves)
     with code.block(ENTRY):
         bind_buffers(code, buffers)
-        bind_sizes(code, {"BATCH": p.batch})
+        bind_sizes(code, sizes)
         code.line("const int64_t rows = BATCH * OUT_HEIGHT;")
-        with code.block("for (int64_t r = part * rows / parts; r < (part + 1) * rows / parts; r++)"):
-            _span(code, "h", f"(r % OUT_HEIGHT) * {w.stride[0]} - {w.pads[0]}", w.dilation[0], w.kernel[0], "HEIGHT")
-            code.line(f"const float *image = x + {p.x_offset} + r / OUT_HEIGHT * HEIGHT * WIDTH * X_STRIDE;")
+        code.line("const int64_t row_first = part * rows / parts, row_last = (part + 1) * rows / parts;")
+        with each_row(code):
+            _span(code, "h", f"out_row * {w.stride[0]} - {w.pads[0]}", w.dilation[0], w.kernel[0], "HEIGHT")
+            code.line(f"const float *from = x + {p.x_offset} + image * HEIGHT * WIDTH * X_STRIDE;")
             with code.block("for (int64_t o = 0; o < OUT_WIDTH; o++)"):
                 _span(code, "w", f"o * {w.stride[1]} - {w.pads[1]}", w.dilation[1], w.kernel[1], "WIDTH")
                 code.line("const int64_t pixel = r * OUT_WIDTH + o;")
                 if p.pool is Pool.AVERAGE_PADDED:
-                    high, wide = w.height + w.pads[2], w.width + w.pads[3]
-                    _counted(code, "h", w.dilation[0], w.kernel[0], high)
-                    _counted(code, "w", w.dilation[1], w.kernel[1], wide)
+                    _counted(code, "h", w.dilation[0], w.kernel[0], f"HEIGHT + {w.pads[2]}")
+                    _counted(code, "w", w.dilation[1], w.kernel[1], f"WIDTH + {w.pads[3]}")
                     code.line("const float count = (float)(h_counted * w_counted);")
                 elif p.pool is Pool.AVERAGE:
                     code.line("const float count = (float)((h_last - h_first) * (w_last - w_first));")
@@ -122,8 +125,8 @@ def pooling(params: PoolParams) -> KernelSource:
                     moved = style.moved(row="pixel", column="c", channel="c", base=True)
                     name = f"window_{vectors}{'_tail' if part else ''}"
                     arguments = (
-                        "image + (h_start * WIDTH + w_start) * X_STRIDE + c, h_first, h_last, w_first, w_last, count, "
-                        f"y + {p.y_offset} + pixel * {y_stride} + c{moved}"
+                        "from + (h_start * WIDTH + w_start) * X_STRIDE + c, h_first, h_last, w_first, w_last, count, "
+                        f"y + {p.y_offset} + pixel * {y_stride} + c{moved}{width}"
                     )
                     if part:
                         code.line(f"{name}({arguments});")
@@ -141,18 +144,18 @@ def _span(code: Code, axis: str, start: str, step: int, kernel: int, limit: str)
     code.line(f"if ({axis}_last > {kernel}) {axis}_last = {kernel};")
 
 
-def _counted(code: Code, axis: str, step: int, kernel: int, limit: int) -> None:
+def _counted(code: Code, axis: str, step: int, kernel: int, limit: str) -> None:
     """Window positions inside the padded image."""
     code.line(f"int64_t {axis}_counted = ({limit} - {axis}_start + {step - 1}) / {step};")
     code.line(f"if ({axis}_counted > {kernel}) {axis}_counted = {kernel};")
 
 
-def _window(code: Code, p: PoolParams, style: TileStyle, vectors: int, tail: int) -> None:
+def _window(code: Code, p: PoolParams, style: TileStyle, vectors: int, tail: int, moves: bool) -> None:
     """One output pixel, ``vectors`` channel vectors."""
     maximum = p.pool is Pool.MAX
     signature = (
         "const float *x, int64_t h_first, int64_t h_last, int64_t w_first, int64_t w_last, float count, "
-        f"float *restrict y{style.parameters()}"
+        f"float *restrict y{style.parameters()}{', int64_t WIDTH' if moves else ''}"
     )
     each = f"{UNROLL} for (int j = 0; j < {vectors}; j++)"
     start = "splat(-__builtin_inff())" if maximum else "splat(0.0f)"

@@ -1,6 +1,7 @@
 """Transposed convolution, channels last: one ordinary convolution per output phase, no scatter.
 
-Imported by: the backend.  Imports: csource, epilogue, gemm (rules), panels, tiles, vecmath.
+Imported by: the backend.  Imports: conv (extents), csource, epilogue, gemm (rules), panels, rows,
+tiles, vecmath.
 
 Output pixel oh takes kernel row kh only where (oh + top - kh*dilation) is a multiple of the stride: all pixels of one
 phase (oh mod stride, ow mod stride) share the same taps: a small convolution of stride 1.  With kernel = stride, no
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tribunus_native.templates.conv import Extents, even_tile
 from tribunus_native.templates.csource import (
     ENTRY,
     Code,
@@ -27,13 +29,13 @@ from tribunus_native.templates.csource import (
     ceil_div,
     constant,
     constants,
-    even_tiles,
     ordered,
     vector_header,
 )
 from tribunus_native.templates.epilogue import Epilogue, WithTensor, epilogue_functions, epilogue_slots
 from tribunus_native.templates.gemm import choose_lanes, choose_vectors, most_rows
 from tribunus_native.templates.panels import F32, Panels, kind_name
+from tribunus_native.templates.rows import Line, Rows, Tile
 from tribunus_native.templates.tiles import TileStyle, multiply, start_tile, store_tile
 from tribunus_native.templates.vecmath import vecmath
 from tribunus_native.toolchain import Contraction, Cpu
@@ -51,7 +53,10 @@ class TransposedPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransposedParams:
-    """One transposed convolution of one group.  pads: top, left, bottom, right, taken off the full output."""
+    """One transposed convolution of one group.  pads: top, left, bottom, right, taken off the full output.
+
+    height, width: of the image, those expected where ``extents`` are given; widths: all that may come then.
+    """
 
     batch: Size
     height: int
@@ -69,6 +74,8 @@ class TransposedParams:
     epilogue: Epilogue = ()
     y_stride: int = 0
     y_offset: int = 0
+    widths: range | None = None
+    extents: Extents | None = None
 
     @property
     def out_height(self) -> int:
@@ -77,8 +84,12 @@ class TransposedParams:
 
     @property
     def out_width(self) -> int:
+        return self.columns(self.width)
+
+    def columns(self, width: int) -> int:
+        """Output columns of an image of this width."""
         reach = (self.kernel[1] - 1) * self.dilation[1] + 1
-        return self.stride[1] * (self.width - 1) + self.output_padding[1] + reach - self.pads[1] - self.pads[3]
+        return self.stride[1] * (width - 1) + self.output_padding[1] + reach - self.pads[1] - self.pads[3]
 
     @property
     def merged(self) -> bool:
@@ -127,6 +138,18 @@ def _phases(p: TransposedParams) -> tuple[_Phase, ...]:
     )
 
 
+def _phase_rows(p: TransposedParams, index: int, phase: _Phase) -> Rows:
+    """The pixels of a phase in one of its rows."""
+
+    def pixels(width: int) -> int:
+        return width if p.merged else ceil_div(p.columns(width) - phase.column, p.stride[1])
+
+    shifts = [shift for _, shift in phase.column_taps] or [0]
+    line = Line(1, min(shifts), max(shifts) - min(shifts) + 1)
+    widths = range(p.width, p.width + 1) if p.widths is None else p.widths
+    return Rows(line, p.point.mr, widths, pixels, f"plan_{index}")
+
+
 def pack_transposed(w: F32, params: TransposedParams) -> F32:
     """[Ci, Co, kh, kw] to [phase][panel][taps][ci][width], flat."""
     channels, out = w.shape[:2]
@@ -158,6 +181,22 @@ class _Transposed:
         self.code = Code()
         self.panels = params.panels
         self.phases = _phases(params)
+        self.rows = [_phase_rows(params, index, phase) for index, phase in enumerate(self.phases)]
+        sizes: dict[str, Size] = {
+            "HEIGHT": params.height, "WIDTH": params.width,
+            "OUT_HEIGHT": params.out_height, "OUT_WIDTH": params.out_width,
+        }  # fmt: skip
+        moving = params.extents
+        if moving is not None:
+            sizes = {
+                "HEIGHT": moving.height, "WIDTH": moving.width,
+                "OUT_HEIGHT": moving.out_height, "OUT_WIDTH": moving.out_width,
+            }  # fmt: skip
+        if params.merged:
+            del sizes["OUT_WIDTH"]
+        self.sizes: dict[str, Size] = {"BATCH": params.batch, **sizes}
+        # HEIGHT as an argument of tiles, where it is no constant
+        self.taller = "" if isinstance(sizes["HEIGHT"], int) else ", HEIGHT"
         self.column_step = 1 if params.merged else params.stride[1]
         slots = [Slot("x", Role.INPUT), Slot("y", Role.OUTPUT), Slot("weights", Role.WEIGHT)]
         if params.bias:
@@ -181,13 +220,12 @@ class _Transposed:
             detail += "; the columns of a kernel row are one product, a row of y is one pixel per x pixel"
         vector_header(code, title, p.point.lanes, (detail, *(f"then {step}" for step in p.epilogue)))
         vecmath(code, epilogue_functions(p.epilogue), p.point.lanes, avx512=p.avx512)
-        constants(code, {"BATCH": p.batch})
+        constants(code, self.sizes)
         constant(code, "CIN", p.channels_in)
-        constant(code, "HEIGHT", p.height)
-        constant(code, "X_ROW", p.width * p.channels_in)
+        self.rows[0].write_type(code)
+        if self.rows[0].is_fixed:
+            constant(code, "X_ROW", p.width * p.channels_in)
         constant(code, "Y_STRIDE", self.panels.columns if p.merged else p.y_stride or p.channels_out)
-        constant(code, "Y_COLUMNS", p.width if p.merged else p.out_width)
-        constant(code, "OUT_HEIGHT", p.out_height)
         self.panels.write_constants(code)
         code.line("")
         for index, phase in enumerate(self.phases):
@@ -196,62 +234,50 @@ class _Transposed:
         self.kernel()
         return KernelSource(code.result(), self.buffers)
 
-    def signature(self) -> str:
+    def signature(self, rows: Rows) -> str:
         return (
             "const float *restrict x, const float *restrict w_all, "
             f"float *restrict y{self.style.parameters()}, int64_t i_row"
+            f"{self.taller.replace(', ', ', int64_t ')}{rows.parameter}"
         )
-
-    def pixels(self, phase: _Phase) -> int:
-        """Output pixels of this phase in one of its rows."""
-        if self.p.merged:
-            return self.p.width
-        return ceil_div(self.p.out_width - phase.column, self.p.stride[1])
 
     def phase_row(self, index: int, phase: _Phase, vectors: int, tail: int) -> None:
         """Tiles of this phase for one panel, and the function that walks one row of them."""
-        calls: list[tuple[int, str]] = []
-        known: dict[tuple[int, tuple[tuple[int, int], ...]], str] = {}
-        j = 0
-        for size, many in even_tiles(self.pixels(phase), self.p.point.mr):
-            for _ in range(many):
-                spans = []
-                for _, shift in phase.column_taps:
-                    inside = [i for i in range(size) if 0 <= j + i + shift < self.p.width]
-                    spans.append((inside[0], inside[-1] + 1) if inside else (0, 0))
-                key = (size, tuple(spans))
-                if key not in known:
-                    known[key] = kind_name(f"phase_{index}_tile_{len(known)}", vectors, tail)
-                    self.tile(known[key], phase, size, tuple(spans), vectors, tail)
-                calls.append((j, known[key]))
-                j += size
-        with self.code.block(f"static void {kind_name(f'phase_{index}_row', vectors, tail)}({self.signature()})"):
-            for start, name in calls:
-                place = str(start * self.column_step)
-                moved = self.style.moved(row=place, column="", channel="", base=False)
-                self.code.line(f"{name}(x + {start} * CIN, w_all, y + {place} * Y_STRIDE{moved}, i_row);")
+        rows = self.rows[index]
+        names = {
+            kind: kind_name(f"phase_{index}_tile_{order}", vectors, tail) for order, kind in enumerate(rows.kinds())
+        }
+        for kind, name in names.items():
+            self.tile(name, phase, rows, kind, vectors, tail)
+
+        def call(kind: Tile, column: str) -> str:
+            place = column if self.column_step == 1 else f"{column} * {self.column_step}"
+            moved = self.style.moved(row=place, column="", channel="", base=False)
+            counts = f"i_row{self.taller}{rows.argument}"
+            return f"{names[kind]}(x + {column} * CIN, w_all, y + {place} * Y_STRIDE{moved}, {counts});"
+
+        name = kind_name(f"phase_{index}_row", vectors, tail)
+        with self.code.block(f"static void {name}({self.signature(rows)})"):
+            rows.walk(self.code, call)
         self.code.line("")
 
-    def tile(
-        self, name: str, phase: _Phase, size: int, spans: tuple[tuple[int, int], ...], vectors: int, tail: int
-    ) -> None:
-        p, code = self.p, self.code
+    def tile(self, name: str, phase: _Phase, rows: Rows, kind: Tile, vectors: int, tail: int) -> None:
+        p, code, size = self.p, self.code, kind.pixels
         width = vectors * p.point.lanes
-        with code.block(f"static inline void {name}({self.signature()})"):
+        with code.block(f"static inline void {name}({self.signature(rows)})"):
             code.line(f"vec acc[{size}][{vectors}];")
             start_tile(code, size, vectors, "load(bias + j * LANES)" if p.bias else "splat(0.0f)")
             for row_index, (kh, row_shift) in enumerate(phase.row_taps):
                 with code.block(f"if (i_row + {row_shift} >= 0 && i_row + {row_shift} < HEIGHT)"):
-                    for column_index, ((kw, shift), (low, high)) in enumerate(
-                        zip(phase.column_taps, spans, strict=True)
-                    ):
+                    for column_index, (kw, shift) in enumerate(phase.column_taps):
+                        low, high = kind.pixels_of(rows.line, shift - rows.line.first)
                         if low == high:
                             continue
                         position = (row_index * len(phase.column_taps) + column_index) * p.channels_in * width
                         code.line(f"// kernel ({kh}, {kw})")
                         code.line(f"const float *w_{kw} = w_all + {position};")
                         with code.block(f"for (int64_t k = 0; k < CIN; k++, w_{kw} += {width})"):
-                            value = f"x[{row_shift} * X_ROW + (i + {shift}) * CIN + k]"
+                            value = f"x[{row_shift} * {rows.x_row} + (i + {shift}) * CIN + k]"
                             multiply(code, low, high, vectors, f"w_{kw}", value)
             store_tile(code, self.style, size, vectors, tail, p.epilogue, f"i * {self.column_step}")
         code.line("")
@@ -260,42 +286,58 @@ class _Transposed:
         p, code = self.p, self.code
         with code.block(ENTRY):
             bind_buffers(code, self.buffers)
-            bind_sizes(code, {"BATCH": p.batch})
+            bind_sizes(code, self.sizes)
+            for phase, rows in zip(self.phases, self.rows, strict=True):
+                step = p.stride[1]
+                pixels = "WIDTH" if p.merged else f"((OUT_WIDTH - {phase.column} + {step - 1}) / {step})"
+                rows.write_plan(code, "CIN * WIDTH", "WIDTH", pixels)
+            step = p.stride[0]
             code.line(
-                f"const int64_t groups = {ceil_div(p.out_height, p.stride[0])};  // output rows per phase, rounded up"
+                f"const int64_t groups = (OUT_HEIGHT + {step - 1}) / {step};  // output rows per phase, rounded up"
             )
             code.line("const int64_t rows = BATCH * groups;")
             with code.block("for (int64_t r = part * rows / parts; r < (part + 1) * rows / parts; r++)"):
                 code.line("const int64_t image = r / groups, i_row = r % groups;")
-                code.line("const float *x_row = x + (image * HEIGHT + i_row) * X_ROW;")
-                offset = 0
+                code.line(f"const float *x_row = x + (image * HEIGHT + i_row) * {self.rows[0].x_row};")
+                offset, columns = 0, "WIDTH" if p.merged else "OUT_WIDTH"
                 for index, phase in enumerate(self.phases):
                     depth = len(phase.row_taps) * len(phase.column_taps) * p.channels_in
                     with code.block(f"if (i_row * {p.stride[0]} + {phase.row} < OUT_HEIGHT)"):
                         out_row = f"image * OUT_HEIGHT + i_row * {p.stride[0]} + {phase.row}"
-                        code.line(f"const int64_t pixel = ({out_row}) * Y_COLUMNS + {phase.column};")
+                        code.line(f"const int64_t pixel = ({out_row}) * {columns} + {phase.column};")
                         with code.block("for (int64_t panel = 0; panel < PANELS; panel++)"):
                             code.line("const int64_t column = first_column(panel);")
                             moved = self.style.moved(row="pixel", column="column", channel="column", base=True)
                             weights = f"weights + {offset} + column * {depth}"
                             y = f"y + {p.y_offset} + pixel * Y_STRIDE + column"
                             self.panels.write_dispatch(
-                                code, f"phase_{index}_row", f"x_row, {weights}, {y}{moved}, i_row"
+                                code,
+                                f"phase_{index}_row",
+                                f"x_row, {weights}, {y}{moved}, i_row{self.taller}{self.rows[index].argument}",
                             )
                     offset += depth * self.panels.padded
 
 
-def transposed_rule(width: int, channels_out: int, kernel: tuple[int, int], merged: bool, cpu: Cpu) -> TransposedPoint:
-    """The point chosen without measuring.  width: of the input row, about the pixels of a phase row."""
+def _tile_pixels(width: int | None, most: int) -> int:
+    return most if width is None else even_tile(width, most)
+
+
+def transposed_rule(
+    width: int | None, channels_out: int, kernel: tuple[int, int], merged: bool, cpu: Cpu
+) -> TransposedPoint:
+    """The point chosen without measuring.
+
+    width: of the input row, about the pixels of a phase row; None where widths vary.
+    """
     columns = channels_out * (kernel[1] if merged else 1)
     lanes = choose_lanes(columns, cpu)
     nv = choose_vectors(columns, lanes, cpu)
     most = most_rows(nv, cpu)
-    return TransposedPoint(lanes=lanes, mr=ceil_div(width, ceil_div(width, most)), nv=nv, contraction=Contraction.FUSED)
+    return TransposedPoint(lanes=lanes, mr=_tile_pixels(width, most), nv=nv, contraction=Contraction.FUSED)
 
 
 def transposed_points(
-    width: int, channels_out: int, kernel: tuple[int, int], merged: bool, cpu: Cpu
+    width: int | None, channels_out: int, kernel: tuple[int, int], merged: bool, cpu: Cpu
 ) -> tuple[TransposedPoint, ...]:
     """The search space, the rule's point first."""
     first = transposed_rule(width, channels_out, kernel, merged, cpu)
@@ -305,6 +347,6 @@ def transposed_points(
         for nv in (3, 4, 2, 1):
             if nv <= ceil_div(columns, lanes):
                 most = most_rows(nv, cpu)
-                mr = ceil_div(width, ceil_div(width, most))
+                mr = _tile_pixels(width, most)
                 points.append(TransposedPoint(lanes=lanes, mr=mr, nv=nv, contraction=Contraction.FUSED))
     return tuple(dict.fromkeys(points))
