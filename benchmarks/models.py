@@ -77,6 +77,7 @@ def measure(model: Model, models: Path, output: Path, effort: str, *, reuse: boo
     note = ""
     if not (reuse and image.exists()):
         command = [sys.executable, "-m", "pytest", "certify/", "--model", str(models / f"{model.name}.onnx"), "-q"]
+        command += [word for dim in model.dims for word in ("--dim", dim)]
         command += ["--inputs", str(inputs), "--output", str(output), "--effort", effort, "--benchmark-disable"]
         command += ["--ledger", str(output / "ledger.sqlite")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

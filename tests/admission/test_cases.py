@@ -34,6 +34,7 @@ from tribunus.numerics.dtypes import DType
 from tribunus.numerics.policy import ComputePolicy
 from tribunus.oracle import vectors
 from tribunus.oracle.families import VectorFamily
+from tribunus.phaseir.attributes import Attributes
 from tribunus.phaseir.dims import Symbol
 from tribunus.phaseir.program import Array, Constants, ProgramBuilder
 from tribunus.phaseir.types import TensorType
@@ -207,6 +208,20 @@ def test_cases_of_one_number_count_together(subject: Subject) -> None:
             return np.zeros_like(inputs[0])
 
     assert checked(subject, Zeros(output), context(subject, book)).verdict is Verdict.REJECTED
+
+
+def test_a_mask_that_becomes_a_bias_has_enough_cases_without_a_capture() -> None:
+    """``(1 - mask) * -largest``: any mask but of zeros and ones overflows, and counts for nothing."""
+    builder = ProgramBuilder(Constants())
+    mask = builder.input(TensorType(DType.I64, (1, 1, 1, 32)), "mask")
+    (real,) = builder.op("cast", (mask,), Attributes.of({"to": DType.F32}))
+    one, least = (builder.constant(np.array(v, np.float32), DType.F32) for v in (1.0, np.finfo(np.float32).min))
+    (inverted,) = builder.op("sub", (one, real))
+    (bias,) = builder.op("mul", (inverted, least))
+    signature = Signature(builder.finish("chain", (mask,), (bias,)), ComputePolicy.FP32, builder.constants)
+    book = CaseBook(signature)
+    assert sum(case.counted for case in book.oracle_cases()) >= STANDARD.minimum_cases
+    assert book.insensitive() == ()
 
 
 def test_shape_cases_cover_the_bounds_and_an_odd_dim() -> None:

@@ -78,6 +78,15 @@ def test_a_case_outside_the_range_is_refused_by_name(certify: Certify) -> None:
         certify(batch=Bound(1, 2, 5), cases={"small": 3, "large": 9})
 
 
+def test_intermediates_are_captured_at_two_different_dims(certify: Certify) -> None:
+    cases = {"a": 3, "b": 3, "c": 5, "d": 1}
+    certification = certify(batch=Bound(1, 2, 5), cases=cases)
+    [demand] = certification.demands
+    book = certification._case_book(demand.signature)
+    captured = [case for case in book.oracle_cases() if case.descriptor.family.value == "captured"]
+    assert [case.dims["d0"] for case in captured] == [3, 5]
+
+
 def test_cases_inside_the_range_are_kept(certify: Certify) -> None:
     certification = certify(batch=Bound(1, 2, 5), cases={"low": 1, "high": 5})
     assert [case.name for case in certification.captured] == ["low", "high"]

@@ -59,6 +59,8 @@ from tribunus.targets.target import Target
 
 FLOOR_RETRIES = 3
 """How often peaks are measured again before a kernel is refused for being impossibly fast."""
+CAPTURED_DIMS = 2
+"""Cases of a profile, of different dims, whose intermediates are captured: the first of each."""
 ROUNDS = 3
 """Rounds of candidates that a session has at most."""
 REFUSED = frozenset((OutcomeKind.REJECTED, OutcomeKind.CRASHED, OutcomeKind.TIMED_OUT))
@@ -504,9 +506,12 @@ class Certification:
         found: dict[Digest, list[dict[int, Array]]] = {}
         for draft in self.drafts:
             uses = [(c.use, c.signature.digest) for c in draft.uses]
-            bound = ((c, try_bindings(draft.program, c)) for c in self.captured)
-            case, bindings = next(((c, b) for c, b in bound if b is not None), (None, None))
-            if case is not None and bindings is not None:
+            chosen: dict[tuple[tuple[str, int], ...], tuple[CapturedCase, dict[str, int]]] = {}
+            for case in self.captured:
+                fitting = try_bindings(draft.program, case)
+                if fitting is not None:
+                    chosen.setdefault(tuple(sorted(fitting.items())), (case, fitting))
+            for case, bindings in list(chosen.values())[:CAPTURED_DIMS]:
                 for digest, operands in capture_operands(draft.program, self.constants, case, bindings, uses).items():
                     found.setdefault(digest, []).extend(operands)
         return found
