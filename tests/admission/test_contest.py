@@ -114,27 +114,40 @@ class Recorded:
 PAIR = [entry("a"), entry("b")]
 
 
-def test_an_unsteady_pair_is_timed_again_and_the_best_is_kept() -> None:
-    noisy = [samples(10_000), samples(10_800), samples(5_000)]
-    calm = [samples(10_000), samples(10_050), samples(20_000)]
-    executor = Recorded([noisy, calm])
-    result = hold_contest(PAIR, OneCase(), executor, cold=False)
+def runs(*rows: tuple[int, int, int]) -> Recorded:
+    """Times of the first participant, of the same again, and of the second, run by run; each run begins one later."""
+    return Recorded(
+        [[samples(row[(slot + run) % 3]) for slot in range(3)] for run, row in enumerate(rows)],
+    )
+
+
+def test_an_unsteady_pair_is_timed_again_and_the_fastest_of_each_counts() -> None:
+    executor = runs((10_000, 10_800, 9_900), (10_900, 10_050, 30_000))
+    result = hold_contest([PAIR[0], entry("b", 0.9)], OneCase(), executor, cold=False)
     assert executor.answers == []
-    assert result.winner == PAIR[0].candidate.digest
     assert result.spread == pytest.approx(0.005)
+    assert [place.time_ns for place in result.places] == [10_050, 9_900], "a tie, which the smaller error wins"
+
+
+def test_places_in_memory_are_given_to_each_in_turn() -> None:
+    """What lies second is slow, whoever it is: after three runs everyone lay everywhere."""
+    slow = 12_000
+    executor = Recorded([[samples(10_000), samples(slow), samples(10_000)] for _ in range(3)])
+    result = hold_contest(PAIR, OneCase(), executor, cold=False)
+    assert result.spread == 0.0
+    assert {place.time_ns for place in result.places} == {10_000}
+    assert len(executor.answers) == 1, "two runs are enough"
 
 
 def test_a_clock_that_cannot_tell_a_kernel_from_itself_ranks_nothing() -> None:
-    wild = [samples(10_000), samples(12_000), samples(5_000)]
     with pytest.raises(TimingUntrusted):
-        hold_contest(PAIR, OneCase(), Recorded([wild] * PATIENCE), cold=False)
+        hold_contest(PAIR, OneCase(), runs(*[(10_000, 12_000, 5_000)] * PATIENCE), cold=False)
 
 
 def test_a_wild_clock_is_given_more_time_and_may_calm_down() -> None:
-    wild = [samples(10_000), samples(12_000), samples(5_000)]
-    fair = [samples(10_000), samples(10_500), samples(20_000)]
-    executor = Recorded([wild] * (PATIENCE - 1) + [fair])
+    executor = runs(*[(10_000, 12_000, 20_000)] * (PATIENCE - 1), (10_000, 10_500, 20_000))
     assert hold_contest(PAIR, OneCase(), executor, cold=False).winner == PAIR[0].candidate.digest
+    assert executor.answers == []
 
 
 def test_one_participant_wins_whatever_the_clock_says() -> None:

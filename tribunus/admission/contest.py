@@ -132,27 +132,30 @@ def hold_contest(
     jit_is_free: kernels that generate code when opened rank like any other.
 
     Repeated up to three times while the pair differs by over 1 %, up to six while by over 10 %; raises TimingUntrusted
-    if it still does and there is something to rank.
+    if it still does and there is something to rank.  Of each participant the fastest run counts: where its buffers lie
+    in physical memory decides which of them meet in the caches, and each run gives the buffers out from another one on.
     """
     if not entries:
         raise InternalError("a contest without participants")
     protocol = TimingProtocol(ROUNDS, SAMPLE_NS, cold, DEADLINE_NS)
     artifacts = [entries[0].artifact, *(entry.artifact for entry in entries)]
-    best: tuple[float, tuple[TimingSamples, ...]] | None = None
+    best: list[TimingSamples] = []
+    spread = 0.0
     for attempt in range(PATIENCE):
-        samples = executor.time(artifacts, case.dims, [case.inputs] * len(artifacts), protocol)
-        died = next((s for s in samples if s.fate is not Fate.RETURNED), None)
-        if died is not None:
+        first = attempt % len(artifacts)
+        rotated = executor.time(
+            [*artifacts[first:], *artifacts[:first]], case.dims, [case.inputs] * len(artifacts), protocol
+        )
+        samples = [*rotated[len(rotated) - first :], *rotated[: len(rotated) - first]]
+        if any(sample.fate is not Fate.RETURNED for sample in samples):
             raise TimingUntrusted("an admitted candidate died in the contest")
-        spread = pair_spread(samples[0], samples[1])
-        if best is None or spread < best[0]:
-            best = spread, samples
-        if spread <= STEADY or (attempt + 1 >= REPEATS and best[0] <= USELESS) or len(entries) == 1:
+        best = [min(pair, key=estimate_ns) for pair in zip(best, samples, strict=True)] if best else samples
+        spread = pair_spread(best[0], best[1])
+        if spread <= STEADY or (attempt + 1 >= REPEATS and spread <= USELESS) or len(entries) == 1:
             break
-    if best is None or (best[0] > USELESS and len(entries) > 1):
-        raise TimingUntrusted(f"a kernel timed against itself differed by {best[0] if best else 1.0:.0%}")
-    spread, samples = best
-    return rank(entries, samples[1:], spread, executor.kind, jit_is_free=jit_is_free)
+    if spread > USELESS and len(entries) > 1:
+        raise TimingUntrusted(f"a kernel timed against itself differed by {spread:.0%}")
+    return rank(entries, best[1:], spread, executor.kind, jit_is_free=jit_is_free)
 
 
 def pair_spread(left: TimingSamples, right: TimingSamples) -> float:
