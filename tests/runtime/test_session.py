@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,19 @@ def test_the_profile_follows_from_the_shapes(make_image: MakeImage, tmp_path: Pa
         assert image.bind({"rows": 9}).profile.name == "rows=8:16"
         with pytest.raises(ProfileError, match=r"rows is 5, certified are 1 to 4.*rows is 5, certified are 8 to 16"):
             image.run({"x": rows(5)})
+
+
+def test_dims_choose_among_profiles_that_have_them_as_numbers(image: Image) -> None:
+    [profile] = image.plan.profiles
+    names = ("rows=4 input.1[0]=2", "rows=8 input.1[0]=2")
+    plan = replace(image.plan, profiles=tuple(replace(profile, name=name, symbols=()) for name in names))
+    assert session_module._select(plan, {"rows": 8})[0].name == names[1]
+    assert session_module._select(plan, {"input.1[0]": 2})[0].name == names[0]
+    assert session_module._select(plan, {})[0].name == names[0]
+    with pytest.raises(ProfileError, match=r"rows is 4 in rows=4 input.1\[0\]=2, not 5; rows is 8"):
+        session_module._select(plan, {"rows": 5})
+    with pytest.raises(ProfileError, match="no dim 'columns'"):
+        session_module._select(plan, {"rows": 8, "columns": 1})
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,8 @@ class Image:
     def bind(self, dims: Mapping[str, int] | None = None) -> Session:
         """A session for these dims, by the labels of the model's symbols.
 
-        Without dims: the first profile, at its expected dims.  One thread at a time may use a session; sessions do not
+        Dims that a profile has as numbers may be given too: they choose among profiles.  Without dims: the first
+        profile, at its expected dims.  One thread at a time may use a session; sessions do not
         disturb each other.  Raises ProfileError, UsageError after ``close``.
         """
         profile, values = _select(self._region.plan, dims or {})
@@ -315,12 +316,22 @@ def _outside(symbol: Symbol, value: int) -> str | None:
     return None
 
 
+def _fixed(profile: Profile) -> dict[str, int]:
+    """Dims that a profile has as numbers, by label: its name lists them."""
+    pairs = (part.rpartition("=") for part in profile.name.split(" "))
+    return {label: int(text) for label, _, text in pairs if label and text.isascii() and text.isdigit()}
+
+
 def _select(plan: Plan, wanted: Mapping[str, int]) -> tuple[Profile, dict[str, int]]:
     reasons: list[str] = []
     for profile in plan.profiles:
         labels = {s.label: s for s in profile.symbols}
-        if unknown := sorted(wanted.keys() - labels.keys()):
+        fixed = _fixed(profile)
+        if unknown := sorted(wanted.keys() - labels.keys() - fixed.keys()):
             reasons.append(f"{profile.name or 'profile'} has no dim {unknown[0]!r}")
+            continue
+        if other := next((label for label in sorted(wanted.keys() & fixed) if wanted[label] != fixed[label]), None):
+            reasons.append(f"{other} is {fixed[other]} in {profile.name}, not {wanted[other]}")
             continue
         values = {s.name: wanted.get(s.label, s.opt) for s in profile.symbols}
         outside = [r for s in profile.symbols if (r := _outside(s, values[s.name])) is not None]
