@@ -6,6 +6,7 @@ shared by all candidates of the signature.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -58,13 +59,17 @@ LAYOUT_VECTORS: Final = 1
 REPLAY_VECTORS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VectorCase:
-    """One vector with its golden.  trust: what the gates said.  digest: of the inputs."""
+    """One vector with its golden.  trust: what the gates said."""
 
     vector: Shelved
     trust: CaseTrust
-    digest: Digest
+
+    @cached_property
+    def digest(self) -> Digest:
+        """Of the inputs; computed with the first judgement, when they are at hand anyway."""
+        return _digest_inputs(self.vector.inputs)
 
     @property
     def descriptor(self) -> Descriptor:
@@ -166,9 +171,8 @@ class CaseBook:
 
     def layout_cases(self) -> Sequence[VectorCase]:
         """The first counted vector: a misplaced element is beyond its budget."""
-        return [case for case in self._oracle if case.counted and _is_finite(case)][:LAYOUT_VECTORS] or list(
-            self._oracle[:LAYOUT_VECTORS]
-        )
+        telling = (case for case in self._oracle if case.counted and _is_finite(case))
+        return list(itertools.islice(telling, LAYOUT_VECTORS)) or list(self._oracle[:LAYOUT_VECTORS])
 
     def replay_cases(self) -> Sequence[VectorCase]:
         """Ordinary and positive vectors: sums whose bits depend on their order."""
@@ -258,7 +262,7 @@ class CaseBook:
     def _case(self, descriptor: Descriptor) -> VectorCase:
         if descriptor not in self._made:
             vector = self._vector(descriptor)
-            self._made[descriptor] = VectorCase(vector, trust_alone(vector), _digest_inputs(vector.inputs))
+            self._made[descriptor] = VectorCase(vector, trust_alone(vector))
         return self._made[descriptor]
 
     def _vector(self, descriptor: Descriptor, operands: Mapping[int, Array] | None = None) -> Shelved:
@@ -298,10 +302,7 @@ class CaseBook:
     def _trusted(self, vectors: Sequence[Shelved]) -> tuple[tuple[VectorCase, ...], SuiteTrust]:
         self._work_ahead(vectors)
         suite = trust_suite(self._signature.program, self._signature.constants, vectors)
-        cases = tuple(
-            VectorCase(vector, trust, _digest_inputs(vector.inputs))
-            for vector, trust in zip(vectors, suite.cases, strict=True)
-        )
+        cases = tuple(VectorCase(vector, trust) for vector, trust in zip(vectors, suite.cases, strict=True))
         return cases, suite
 
 
