@@ -77,10 +77,13 @@ def measure(model: Model, models: Path, output: Path, effort: str, *, reuse: boo
     note = ""
     if not (reuse and image.exists()):
         command = [sys.executable, "-m", "pytest", "certify/", "--model", str(models / f"{model.name}.onnx"), "-q"]
-        command += [word for dim in model.dims for word in ("--dim", dim)]
         command += ["--inputs", str(inputs), "--output", str(output), "--effort", effort, "--benchmark-disable"]
         command += ["--ledger", str(output / "ledger.sqlite")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        ranges = [word for dim in model.dims for word in ("--dim", dim)]
+        done = subprocess.run([*command, *ranges], capture_output=True, text=True, check=False)
+        if ranges and done.returncode == InputError.exit_code:
+            # Some case lies outside the suggested ranges: then each has a profile of its own.
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             note = f"certification ended with {done.returncode}"
     share, candidates, certify_s, asked = _report(output / f"{stem}.report.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -67,3 +68,23 @@ def test_a_full_disk_loses_the_copy_alone(tmp_path: Path, monkeypatch: pytest.Mo
     store.put(KEYS[0], parts(0))
     assert taken(store, 0) is None
     assert np.array(list(tmp_path.iterdir())).size == 0
+
+
+def test_threads_that_write_and_make_room_leave_it_whole(tmp_path: Path) -> None:
+    store = GoldenStore(tmp_path, limit=20_000)
+    keys = [digest_bytes(b"%d" % i) for i in range(60)]
+
+    def use(number: int) -> bool:
+        for turn in range(40):
+            key = keys[(number * 17 + turn) % len(keys)]
+            store.put(key, [key.encode() * 20])
+            found = store.get(key)
+            if found is not None and found.tobytes() != key.encode() * 20:
+                return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(use, range(16)))
+    again = GoldenStore(tmp_path, limit=20_000)
+    assert 0 < sum(f.stat().st_size for f in tmp_path.iterdir()) <= 20_000
+    assert any(again.get(key) is not None for key in keys)

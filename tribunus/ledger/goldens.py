@@ -7,8 +7,10 @@ itself.  The folder is bounded: what was not used for longest goes first.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -27,11 +29,15 @@ FREE_BYTES: Final = 2 << 30
 
 
 class GoldenStore:
-    """One file a vector, in a private folder.  One session at a time writes here: the ledger's lock sees to it."""
+    """One file a vector, in a private folder.
+
+    One session at a time writes here, the ledger's lock sees to it; several threads of it may.
+    """
 
     def __init__(self, folder: Path, limit: int = LIMIT_BYTES) -> None:
         self._folder = folder
         self._limit = limit
+        self._lock = threading.Lock()
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             entries = [(e.stat(), e) for e in os.scandir(folder) if e.is_file()]
@@ -55,9 +61,11 @@ class GoldenStore:
         head = len(_MAGIC) + 32
         payload = data[head:]
         if data[: len(_MAGIC)].tobytes() != _MAGIC or data[len(_MAGIC) : head].tobytes() != _digest([payload.data]):
-            self._remove(key)
+            with self._lock:
+                self._remove(key)
             return None
-        self._sizes[key] = self._sizes.pop(key, len(data))
+        with self._lock:
+            self._sizes[key] = self._sizes.pop(key, len(data))
         with contextlib.suppress(OSError):
             os.utime(path)
         return payload
@@ -67,12 +75,15 @@ class GoldenStore:
         size = len(_MAGIC) + 32 + sum(len(part) for part in parts)
         if size > self._limit:
             return
-        self._make_room(size)
+        with self._lock:
+            self._make_room(size)
+            self._sizes[key] = size  # from now on, so that what others write meanwhile counts it
         path = self._folder / key
         temporary = temporary_beside(path)
         try:
-            if os.statvfs(self._folder).f_bavail * os.statvfs(self._folder).f_frsize < size + FREE_BYTES:
-                return
+            facts = os.statvfs(self._folder)
+            if facts.f_bavail * facts.f_frsize < size + FREE_BYTES:
+                raise OSError(errno.ENOSPC, "as full as it may become")
             with temporary.open("xb") as file:
                 file.write(_MAGIC + _digest(parts))
                 for part in parts:
@@ -81,8 +92,8 @@ class GoldenStore:
         except OSError:
             with contextlib.suppress(OSError):
                 temporary.unlink()
-            return
-        self._sizes[key] = size
+            with self._lock:
+                self._sizes.pop(key, None)
 
     def _make_room(self, size: int) -> None:
         total = sum(self._sizes.values())
