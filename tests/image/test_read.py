@@ -439,8 +439,8 @@ def test_a_stored_image_verifies_in_both_modes_through_a_symbolic_link(stored: P
     for mode in WeightsMode:
         with open_image(link, mode) as image:
             image.verify_trust(policy)
+            image.start(V4)
             region = image.region(V4)
-            region.start()
             assert bytes(region.weights(1)).startswith(b"second shard")
             image.verify_all()
         assert bytes(region.weights(1)).startswith(b"second shard")

@@ -94,5 +94,18 @@ def test_bounds_are_ordered_and_on_the_grid(bounds: tuple[int, int, int, int]) -
 
 @pytest.mark.parametrize("value", [["s", 3], ["s"], ["^", 1, 2], "s0", [], True, ["+", 1]])
 def test_a_broken_document_is_a_schema_error(value: Json) -> None:
-    with pytest.raises(SchemaError):
-        dims.from_json(value, NAMES)
+    with pytest.raises(SchemaError, match="^somewhere: "):
+        dims.from_json(value, NAMES, "somewhere")
+
+
+def test_what_was_read_before_does_not_admit_what_only_compares_equal() -> None:
+    assert dims.from_json(["+", ["s", 1], 1], NAMES) == dims.add(Sym(NAMES[1]), 1)
+    for value in (["+", ["s", True], 1], ["+", ["s", 1], True]):
+        with pytest.raises(SchemaError):
+            dims.from_json(value, NAMES)
+
+
+def test_equal_shapes_are_read_as_one_object() -> None:
+    first, again = (dims.shape_from_json([2, ["s", 0]], NAMES, "shape") for _ in range(2))
+    assert first is again
+    assert dims.shape_from_json([2, ["s", 0]], list(reversed(NAMES)), "shape") != first

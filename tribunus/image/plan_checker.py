@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from tribunus.errors import (
     AliasError,
@@ -32,10 +32,8 @@ from tribunus.errors import (
 )
 from tribunus.image.admissions import CHECK_NAMES, AdmissionLine, decode_lines
 from tribunus.phaseir import dims
-from tribunus.phaseir.dims import Dim, DimScope
-from tribunus.phaseir.layouts import Layout
-from tribunus.phaseir.types import TensorType
-from tribunus.plan.code import Recipe, SlotKind, recipe_digest
+from tribunus.phaseir.dims import DimScope, Symbol
+from tribunus.plan.code import Operand, SlotKind, recipe_digest
 from tribunus.plan.document import content_key_to_json
 from tribunus.plan.plan import (
     KERNEL_ALIGN,
@@ -188,7 +186,7 @@ def _check_profile(plan: Plan, profile: Profile, kernels: set[int], tensors: set
         if buffer.view_of is not None:
             _check_view(profile.buffers, number, where)
     accesses: list[_Access] = []
-    needs: _Needs = {}
+    needs = _Needs(scope)
     for number, launch in enumerate(profile.launches):
         at = f"{where}, launch {number}"
         if launch.kernel >= len(plan.kernels):
@@ -198,7 +196,7 @@ def _check_profile(plan: Plan, profile: Profile, kernels: set[int], tensors: set
         if not 1 <= launch.parts <= plan.threads:
             raise PlanError(f"{at} is cut into {launch.parts} parts for {plan.threads} threads")
         kernels.add(launch.kernel)
-        accesses.append(_check_launch(plan, profile, launch, scope, at, tensors, needs))
+        accesses.append(_check_launch(plan, profile, launch, at, tensors, needs))
     _check_ports(profile, scope, where)
     _check_flow(profile, accesses, where)
     if (need := _waits_missing(profile, accesses)) is not None:
@@ -216,21 +214,72 @@ def _check_view(buffers: Sequence[Buffer], number: int, where: str) -> None:
         raise AliasError(f"{where}: buffer {number} is not inside the buffer it is a view of")
 
 
-_Needs: TypeAlias = "dict[tuple[int, tuple[Dim, ...]], tuple[int, ...]]"
-"""By kernel and what its symbols are bound to: bytes that each operand, and last the workspace, may touch."""
+class _Needs:
+    """Bytes that launches of one profile may touch, for any value of its symbols.
+
+    First by intervals, operand by operand, which is cheap and never too small; where that exceeds a buffer, by the
+    expressions themselves, in which what depends on one symbol may cancel.  Remembered by the identity of operands and
+    bindings, which the plan keeps alive: reading a plan gives equal ones as one object.
+    """
+
+    __slots__ = ("_boxes", "_bytes", "_scope")
+
+    def __init__(self, scope: DimScope) -> None:
+        self._scope = scope
+        self._boxes: dict[tuple[int, tuple[str, ...]], DimScope | None] = {}
+        self._bytes: dict[tuple[int, int], int] = {}
+
+    def box(self, kernel: PlanKernel, launch: Launch) -> DimScope | None:
+        """The kernel's symbols with the intervals of what they are bound to; None if one may be negative."""
+        key = id(launch.bind), kernel.symbols
+        if key not in self._boxes:
+            spans = [self._scope.bounds(d) for d in launch.bind]
+            self._boxes[key] = (
+                DimScope(tuple(Symbol(n, n, lo, lo, hi) for n, (lo, hi) in zip(kernel.symbols, spans, strict=True)))
+                if all(lo >= 0 for lo, _ in spans)
+                else None
+            )
+        return self._boxes[key]
+
+    def operand(self, operand: Operand, box: DimScope | None, kernel: PlanKernel, launch: Launch, size: int) -> int:
+        """Bytes of an operand; the least that can be proved, if they are more than ``size``."""
+        if box is None:
+            return self._exact(operand, kernel, launch)
+        key = id(operand), id(box)
+        need = self._bytes.get(key)
+        if need is None:
+            need = self._bytes[key] = self._by_interval(operand, box, kernel, launch)
+        return need if need <= size else self._exact(operand, kernel, launch)
+
+    def workspace(self, kernel: PlanKernel, box: DimScope | None, launch: Launch, size: int) -> int:
+        """Bytes of the workspace; the least that can be proved, if they are more than ``size``."""
+        need = kernel.recipe.workspace
+        if isinstance(need, int):
+            return need
+        if box is not None and (bound := box.bounds(need)[1]) <= size:
+            return bound
+        return self._scope.bounds(dims.substitute(need, dict(zip(kernel.symbols, launch.bind, strict=True))))[1]
+
+    def _by_interval(self, operand: Operand, box: DimScope, kernel: PlanKernel, launch: Launch) -> int:
+        spans = [box.bounds(d) for d in operand.type.shape]
+        if any(lo < 0 for lo, _ in spans):
+            return self._exact(operand, kernel, launch)
+        # More elements along an axis never make a layout smaller.
+        elements = operand.layout.elements([hi for _, hi in spans])
+        return self._scope.bounds(elements)[1] * operand.type.dtype.itemsize
+
+    def _exact(self, operand: Operand, kernel: PlanKernel, launch: Launch) -> int:
+        own = dict(zip(kernel.symbols, launch.bind, strict=True))
+        shape = [dims.substitute(d, own) for d in operand.type.shape]
+        return self._scope.bounds(operand.layout.elements(shape))[1] * operand.type.dtype.itemsize
 
 
-def _check_launch(
-    plan: Plan, profile: Profile, launch: Launch, scope: DimScope, at: str, tensors: set[int], needs: _Needs
-) -> _Access:
+def _check_launch(plan: Plan, profile: Profile, launch: Launch, at: str, tensors: set[int], needs: _Needs) -> _Access:
     kernel = plan.kernels[launch.kernel]
     recipe = kernel.recipe
     if len(launch.bind) != len(kernel.symbols) or len(launch.args) != recipe.buffer_count:
         raise PlanError(f"{at}: arguments do not fit the recipe of {kernel.id}")
-    need_of = needs.get((launch.kernel, launch.bind))
-    if need_of is None:
-        own = dict(zip(kernel.symbols, launch.bind, strict=True))
-        need_of = needs[launch.kernel, launch.bind] = _needed(recipe, own, scope)
+    box = needs.box(kernel, launch)
     buffers: list[int] = []
     operands = (*recipe.inputs, *recipe.outputs)
     first_weight = len(operands)
@@ -250,7 +299,11 @@ def _check_launch(
             continue
         if slot.index >= len(profile.buffers):
             raise ArenaBoundsError(f"{at}: buffer {slot.index} does not exist")
-        need, buffer = need_of[min(position, first_weight)], profile.buffers[slot.index]
+        buffer = profile.buffers[slot.index]
+        if position < first_weight:
+            need = needs.operand(operands[position], box, kernel, launch, buffer.size)
+        else:
+            need = needs.workspace(kernel, box, launch, buffer.size)
         if need > buffer.size:
             raise ArenaBoundsError(f"{at}: argument {position} needs {need} bytes, its buffer has {buffer.size}")
         align = operands[position].align if position < first_weight else TENSOR_ALIGN
@@ -265,17 +318,6 @@ def _check_launch(
         tuple(buffers[inputs + outputs :]),
         pairs,
     )
-
-
-def _needed(recipe: Recipe, own: Mapping[str, Dim], scope: DimScope) -> tuple[int, ...]:
-    """Bytes that each operand, and last the workspace, may touch for any value of the profile's symbols."""
-    operands = [_bytes(o.type, o.layout, own, scope) for o in (*recipe.inputs, *recipe.outputs)]
-    return (*operands, scope.bounds(dims.substitute(recipe.workspace, own))[1])
-
-
-def _bytes(type_: TensorType, layout: Layout, own: Mapping[str, Dim], scope: DimScope) -> int:
-    shape = tuple([dims.substitute(d, own) for d in type_.shape]) if own else type_.shape
-    return scope.bounds(layout.elements(shape))[1] * type_.dtype.itemsize
 
 
 def _check_ports(profile: Profile, scope: DimScope, where: str) -> None:

@@ -174,6 +174,7 @@ class ImageFile:
         self._contents = read_contents(source)
         self._refusal = source.in_place_refusal if weights is WeightsMode.AUTO else "copies were asked for"
         self._evidence: dict[str, int] = {}
+        self._loadings: dict[str, _Loading] = {}
 
     def __enter__(self) -> ImageFile:
         return self
@@ -184,7 +185,9 @@ class ImageFile:
         self.close()
 
     def close(self) -> None:
-        """Release the file."""
+        """Release the file, once nothing reads it any more."""
+        for loading in self._loadings.values():
+            loading.end()
         self._source.close()
 
     @property
@@ -233,6 +236,17 @@ class ImageFile:
             if reference.target == target and target in self._contents.regions:
                 return RegionFile(self, reference, position, self._evidence.get(target, 0))
         raise TargetError(f"the image has no region for target {target!r}; it has {', '.join(self.targets) or 'none'}")
+
+    def start(self, target: str) -> None:
+        """Begin to map and hash a region's code and weights in threads; its ``kernels`` and ``weights`` wait for it."""
+        self.loading(target)
+
+    def loading(self, target: str) -> _Loading:
+        """A region's code and weights on their way into memory, begun once however often it is asked for."""
+        if target not in self._loadings:
+            manifest = self._contents.regions[target]
+            self._loadings[target] = _Loading(self.view, (manifest.kernels, *manifest.weights))
+        return self._loadings[target]
 
     def envelope(self, evidence: int) -> Envelope:
         """Envelope of one evidence manifest; its signature is not judged here.  Raises EnvelopeError."""
@@ -372,7 +386,6 @@ class RegionFile:
         self._reference = reference
         self._position = position
         self._evidence = image.contents.evidence[evidence]
-        self._loading: _Loading | None = None
         self._views: Mapping[Digest, memoryview] | None = None
 
     @property
@@ -405,10 +418,6 @@ class RegionFile:
                 f"this file holds no receipts of {self._reference.target}", remedy="fetch the whole image"
             )
         return self._image.blob(blob)
-
-    def start(self) -> None:
-        """Begin to map and hash code and weights in threads; ``kernels`` and ``weights`` wait for the end."""
-        self._begin()
 
     def load(self) -> None:
         """Map and hash all that replay needs of the big blobs.  Raises IntegrityError, ChangedError."""
@@ -444,15 +453,10 @@ class RegionFile:
 
     def _loaded(self) -> Mapping[Digest, memoryview]:
         if self._views is None:
-            views = self._begin().wait()
+            views = self._image.loading(self._reference.target).wait()
             self._image.check_unchanged()
             self._views = views
         return self._views
-
-    def _begin(self) -> _Loading:
-        if self._loading is None:
-            self._loading = _Loading(self._image.view, (self.manifest.kernels, *self.manifest.weights))
-        return self._loading
 
 
 class _Documents:
@@ -490,6 +494,11 @@ class _Loading:
         self._threads = _threads(self._work, count)
         for thread in self._threads:
             thread.start()
+
+    def end(self) -> None:
+        """Wait for the threads, whatever they found."""
+        for thread in self._threads:
+            thread.join()
 
     def wait(self) -> Mapping[Digest, memoryview]:
         """Views by digest.  Of several failures, that of the smallest digest is raised: a refusal is repeatable."""

@@ -9,7 +9,9 @@ applied.  All divisors are positive.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import marshal
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 ENUMERATION_LIMIT: Final = 200_000
+_PLAIN_MARSHAL: Final = 0
+"""The version of marshal that writes equal values as equal bytes and unequal ones as unequal bytes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -324,25 +328,42 @@ def to_json(dim: Dim, index: Mapping[str, int]) -> Json:
 
 def from_json(value: Json, names: Sequence[str], where: str = "dim") -> Dim:
     """Inverse of ``to_json``; the result is in normal form.  Raises SchemaError."""
-    if type(value) is int:
-        return value
-    items = list_of(value, where)
-    if len(items) < 2 or type(items[0]) is not str:
-        raise SchemaError(f"{where}: not a dim expression")
-    if items[0] == "s" and len(items) == 2:
-        return Sym(names[int_of(items[1], where, 0, len(names) - 1)])
-    if items[0] not in OPERATORS or len(items) < 3:
-        raise SchemaError(f"{where}: unknown operator {str(items[0])[:20]!r}")
-    args = [from_json(item, names, where) for item in items[1:]]
-    placeholder = {f"@{i}": arg for i, arg in enumerate(args)}
-    return substitute(Compound(items[0], tuple(Sym(name) for name in placeholder)), placeholder)
+    return value if type(value) is int else _read([value], names, where)[0]
 
 
 def shape_from_json(value: Json, names: Sequence[str], where: str) -> Shape:
-    """``from_json`` for each item of a list.  Raises SchemaError."""
+    """``from_json`` for each item of a list.  Equal lists give one object.  Raises SchemaError."""
     items = list_of(value, where)
     numbers = [item for item in items if type(item) is int]
-    return tuple(numbers) if len(numbers) == len(items) else tuple(from_json(item, names, where) for item in items)
+    return tuple(numbers) if len(numbers) == len(items) else _read(items, names, where)
+
+
+def _read(items: list[Json], names: Sequence[str], where: str) -> Shape:
+    try:
+        return _read_once(marshal.dumps(items, _PLAIN_MARSHAL), tuple(names))
+    except SchemaError as error:
+        raise SchemaError(f"{where}: {error}") from None
+
+
+@functools.lru_cache(maxsize=2048)
+def _read_once(items: bytes, names: tuple[str, ...]) -> Shape:
+    """Dims from the bytes of their document: a plan repeats few expressions, whose normal form is dear, many times."""
+    return tuple([_dim_of(item, names) for item in marshal.loads(items)])
+
+
+def _dim_of(value: Json, names: tuple[str, ...]) -> Dim:
+    if type(value) is int:
+        return value
+    items = list_of(value, "dim")
+    if len(items) < 2 or type(items[0]) is not str:
+        raise SchemaError("not a dim expression")
+    if items[0] == "s" and len(items) == 2:
+        return Sym(names[int_of(items[1], "symbol", 0, len(names) - 1)])
+    if items[0] not in OPERATORS or len(items) < 3:
+        raise SchemaError(f"unknown operator {str(items[0])[:20]!r}")
+    args = _read_once(marshal.dumps(items[1:], _PLAIN_MARSHAL), names)
+    placeholder = {f"@{i}": arg for i, arg in enumerate(args)}
+    return substitute(Compound(items[0], tuple(Sym(name) for name in placeholder)), placeholder)
 
 
 def sort_key(dim: Dim) -> tuple[int, str, tuple[object, ...]]:
@@ -387,7 +408,9 @@ def _merge(left: _Terms, right: _Terms, sign: int) -> _Terms:
 
 def _from_terms(terms: _Terms) -> Dim:
     parts: list[Dim] = []
-    ordered = sorted(terms.items(), key=lambda item: (-len(item[0]), tuple(sort_key(a) for a in item[0])))
+    ordered = list(terms.items())
+    if len(ordered) > 1:
+        ordered.sort(key=lambda item: (-len(item[0]), tuple([sort_key(a) for a in item[0]])))
     for atoms, factor in ordered:
         if not factor:
             continue

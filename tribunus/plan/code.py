@@ -5,6 +5,8 @@ Imported by: devices, runtime, candidates, planning, image, backends (both halve
 
 from __future__ import annotations
 
+import functools
+import marshal
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NewType
@@ -209,7 +211,7 @@ def recipe_digest(recipe: Recipe, symbols: Sequence[str]) -> Digest:
         f'"jit_at_open":{jit},"outputs":[{_operands_text(recipe.outputs, index)}],'
         f'"params":{_dims_text(recipe.params, index)},"split":{{"axis":{text_of(split.axis)},"parts":{split.parts}}},'
         f'"weights":[{",".join(map(_weight_text, recipe.weights))}],'
-        f'"workspace":{text_of(dims.to_json(recipe.workspace, index))}}}'
+        f'"workspace":{_dim_text(recipe.workspace, index)}}}'
     )
     return digest_bytes(text.encode("utf-8"))
 
@@ -244,7 +246,15 @@ def _layout_text(layout: Layout) -> str:
 
 
 def _dims_text(values: Sequence[Dim], index: Mapping[str, int]) -> str:
-    return f"[{','.join([text_of(dims.to_json(value, index)) for value in values])}]"
+    return f"[{','.join([_dim_text(value, index) for value in values])}]"
+
+
+def _dim_text(value: Dim, index: Mapping[str, int]) -> str:
+    if isinstance(value, int):
+        return text_of(value)
+    if isinstance(value, dims.Sym):
+        return f'["s",{index[value.name]}]'
+    return f'["{value.op}",{",".join([_dim_text(arg, index) for arg in value.args])}]'
 
 
 def _numbers_text(values: Sequence[int]) -> str:
@@ -264,12 +274,21 @@ def _operand_to_json(operand: Operand, index: Mapping[str, int]) -> Json:
 
 
 def _operand_from_json(value: Json, symbols: Sequence[str], where: str) -> Operand:
-    document = object_of(value, where, _OPERAND_KEYS)
-    type_ = type_from_json(document["type"], symbols, where)
-    layout = layout_from_json(document["layout"], where)
+    try:
+        return _operand_once(marshal.dumps(value, 0), tuple(symbols))
+    except SchemaError as error:
+        raise SchemaError(f"{where}: {error}") from None
+
+
+@functools.lru_cache(maxsize=1024)
+def _operand_once(document: bytes, symbols: tuple[str, ...]) -> Operand:
+    """An operand from the bytes of its document: what one kernel writes others read, so most stand there again."""
+    fields = object_of(marshal.loads(document), "operand", _OPERAND_KEYS)
+    type_ = type_from_json(fields["type"], symbols, "type")
+    layout = layout_from_json(fields["layout"], "layout")
     if layout.rank != type_.rank:
-        raise SchemaError(f"{where}: a layout of rank {layout.rank} for a tensor of rank {type_.rank}")
-    return Operand(type_, layout, int_of(document["align"], where, 1, 1 << 16))
+        raise SchemaError(f"a layout of rank {layout.rank} for a tensor of rank {type_.rank}")
+    return Operand(type_, layout, int_of(fields["align"], "align", 1, 1 << 16))
 
 
 def _weight_from_json(value: Json, where: str) -> PackedWeight:

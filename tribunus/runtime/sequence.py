@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 HUGE_BYTES: Final = 4 * 1024 * 1024
 """Memory of at least this size asks for huge pages."""
+HUGE_PAGE: Final = 2 * 1024 * 1024
 Record = tuple[int, int, int, int, int]
 """function, a0, a1, a2, a3."""
 BARRIER: Final[Record] = (0, 0, 0, 0, 0)
@@ -97,13 +98,41 @@ def _nothing() -> None:
     """What ends a sequence without helpers."""
 
 
-def zeroed(size: int) -> mmap.mmap:
-    """Zeroed page-aligned memory that lives as long as it, or any view of it."""
-    area = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if size >= HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without huge pages gives small ones, and a slower first replay
-            area.madvise(mmap.MADV_HUGEPAGE)
+def zeroed(size: int, used: Sequence[tuple[int, int]] | None = None) -> mmap.mmap:
+    """Zeroed page-aligned memory that lives as long as it, or any view of it.
+
+    used: (begin, end) of what will be touched, in any order; None: all.  Only there are huge pages asked for, since
+    the kernel clears a whole one at the first touch.
+    """
+    huge = size >= HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE")
+    # The kernel aligns a mapping to huge pages if its length is a multiple of them.
+    length = -(-size // HUGE_PAGE) * HUGE_PAGE if huge else max(size, 1)
+    area = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if huge:
+        for begin, end in [(0, length)] if used is None else _whole_pages(used):
+            with contextlib.suppress(OSError):  # a kernel without huge pages gives small ones: a slower first replay
+                area.madvise(mmap.MADV_HUGEPAGE, begin, end - begin)
     return area
+
+
+def _whole_pages(used: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Runs of huge pages of which at least half is used, as (begin, end)."""
+    filled: dict[int, int] = {}
+    covered = 0
+    for begin, end in sorted(used):
+        start = max(begin, covered)
+        for page in range(start // HUGE_PAGE, -(-end // HUGE_PAGE)):
+            part = min(end, (page + 1) * HUGE_PAGE) - max(start, page * HUGE_PAGE)
+            filled[page] = filled.get(page, 0) + max(0, part)
+        covered = max(covered, end)
+    runs: list[tuple[int, int]] = []
+    for page in sorted(page for page, count in filled.items() if 2 * count >= HUGE_PAGE):
+        begin = page * HUGE_PAGE
+        if runs and runs[-1][1] == begin:
+            runs[-1] = (runs[-1][0], begin + HUGE_PAGE)
+        else:
+            runs.append((begin, begin + HUGE_PAGE))
+    return runs
 
 
 def address_of(memory: mmap.mmap) -> int:

@@ -59,10 +59,12 @@ def open(path: str | Path, trust: str | Path | None = None) -> Image:
     source = open_image(path)
     try:
         policy = find_policy(None if trust is None else Path(trust), os.environ)
+        if len(source.targets) == 1:
+            source.start(source.targets[0])  # what runs here, if anything does: hashed while its plan is read
         chosen = choose_region(source)
         standing = source.verify_trust(policy, targets=[chosen.target])
+        source.start(chosen.target)
         region = source.region(chosen.target)
-        region.start()
         check_region(chosen.plan, region)
         weights = tuple(region.weights(i) for i in range(region.weights_count))
         loaded = LoadedRegion(RegionBytes(chosen.plan, region.kernels(), weights), find_replayer, chosen.available)
@@ -169,7 +171,7 @@ class Session:
             )
         self.profile = profile
         self.dims: Mapping[str, int] = MappingProxyType({s.label: values[s.name] for s in profile.symbols})
-        self._memory = zeroed(profile.arena)
+        self._memory = zeroed(profile.arena, _likely_used(profile, values))
         self._address = address_of(self._memory)
         self._region = region
         self.inputs = MappingProxyType({p.label: self._view(p, values) for p in profile.inputs})
@@ -250,6 +252,12 @@ class Session:
                 lists[part].append((word.function, word.a0, word.a1, word.a2, word.a3))
         self._kernels.extend(kernels.values())
         return lists
+
+
+def _likely_used(profile: Profile, values: Mapping[str, int]) -> list[tuple[int, int]]:
+    """About the bytes of the arena that these dims touch: each buffer has room for the largest dims."""
+    share = math.prod(values[symbol.name] / symbol.hi for symbol in profile.symbols if symbol.hi)
+    return [(b.offset, b.offset + math.ceil(b.size * share)) for b in profile.buffers]
 
 
 def _refuse_replay(*_arguments: object) -> None:

@@ -1,0 +1,33 @@
+"""Huge pages are asked for where an arena will be touched, and only there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tribunus.runtime.sequence import HUGE_BYTES, HUGE_PAGE, _whole_pages, zeroed
+
+HALF = HUGE_PAGE // 2
+
+
+@pytest.mark.parametrize(
+    ("used", "expected"),
+    [
+        ([], []),
+        ([(0, HALF - 1)], []),
+        ([(0, HALF)], [(0, HUGE_PAGE)]),
+        ([(HALF, HALF + HUGE_PAGE)], [(0, 2 * HUGE_PAGE)]),
+        ([(2 * HUGE_PAGE, 3 * HUGE_PAGE), (0, HUGE_PAGE)], [(0, HUGE_PAGE), (2 * HUGE_PAGE, 3 * HUGE_PAGE)]),
+        ([(0, HALF // 2), (0, HALF // 2), (HALF // 4, HALF // 2)], []),  # the same bytes count once
+        ([(0, HALF // 2), (HALF, HALF + HALF // 2)], [(0, HUGE_PAGE)]),
+    ],
+)
+def test_pages_that_are_half_used_become_runs(used: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
+    assert _whole_pages(used) == expected
+
+
+@pytest.mark.parametrize("size", [0, 1, HUGE_BYTES - 1, HUGE_BYTES, HUGE_BYTES + 1, 3 * HUGE_PAGE])
+@pytest.mark.parametrize("used", [None, [], [(0, 1)], [(0, 2 * HUGE_PAGE)]])
+def test_memory_is_zeroed_and_at_least_as_long(size: int, used: list[tuple[int, int]] | None) -> None:
+    memory = zeroed(size, None if used is None else [(b, min(e, size)) for b, e in used])
+    assert len(memory) >= size
+    assert not any(memory[:64]) and not any(memory[-64:])
