@@ -161,7 +161,11 @@ def page_data(report: Report, facts: PageFacts) -> Page:
             ["toolchain", visible(" · ".join(f"{name} {version}" for name, version in report.session.toolchain), 400)],
         ],
         "signers": chain.signers(report),
-        "need": {"threshold": facts.policy.threshold, "missing": chain.missing_signatures(report, facts.policy)},
+        "need": {
+            "threshold": facts.policy.threshold,
+            "have": len(chain.counted_keys(report, facts.policy)),
+            "missing": chain.missing_signatures(report, facts.policy),
+        },
         "checks": [check.value for check in Check],
         "verdicts": list(_VERDICTS),
         "outcomes": [outcome.value for outcome in Outcome],
@@ -277,6 +281,8 @@ def _signatures(report: Report, index: _Index) -> Page:
         row = contests.get(name)
         if row is None:
             return ""
+        if len(row.entries) == 1:
+            return f"no contest: one candidate was admitted, receipt {row.digest[:12]}"
         tie = f"{row.tied} tied for first" if row.tied > 1 else "no tie"
         spread = f"A/A spread {row.aa_spread * 100:.2f}\u00a0%"
         return f"contest of {len(row.entries)}, {spread}, {tie}, receipt {row.digest[:12]}"
@@ -395,7 +401,7 @@ def _phase_name(report: Report, region: str, name: str, profile: str) -> str:
 def _phase(report: Report, phase: PhaseFacts, index: _Index) -> Page:
     return {
         "name": _phase_name(report, phase.region, phase.name, phase.profile),
-        "dims": visible(phase.dims),
+        "dims": "" if phase.dims == phase.profile else visible(phase.dims),
         "p50_ns": phase.p50_ns,
         "p99_ns": phase.p99_ns,
         "budget_ns": phase.budget_ns,
