@@ -11,6 +11,7 @@ character by character (signature names, buffer labels, the model's file) go as 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -133,8 +134,10 @@ def page_data(report: Report, facts: PageFacts) -> Page:
         "schema": SCHEMA,
         "made": {"at": report.made.at, "tool": visible(report.made.tool, 60), "report": facts.report_digest},
         "verdict": verdict_words(report),
-        "gates": [[gate.rule, gate.state.value, gate.seen, gate.bound] for gate in facts.gates],
-        "read_first": [{"level": item.level.value, "text": item.text, "link": item.link} for item in facts.read_first],
+        "gates": [[gate.rule, gate.state.value, _tied(gate.seen), _tied(gate.bound)] for gate in facts.gates],
+        "read_first": [
+            {"level": item.level.value, "text": _tied(item.text), "link": item.link} for item in facts.read_first
+        ],
         "image": _image(report),
         "model": {
             "file": report.model.file,
@@ -391,6 +394,11 @@ def _image(report: Report) -> Page:
             for region in report.regions
         ],
     }
+
+
+def _tied(text: str) -> str:
+    """``text`` in which no line ends between a sign and its number."""
+    return re.sub("([\u2264\u2265]) ", "\\1\u00a0", text)
 
 
 def _phase_name(report: Report, region: str, name: str, profile: str) -> str:

@@ -261,3 +261,10 @@ def test_one_admitted_candidate_is_no_contest(builders: ModuleType) -> None:
     page = data_of(dataclasses.replace(report, contests=(alone,)))
     told = page["signatures"]["contest"][page["signatures"]["id"].index(row.signature)]
     assert told == f"no contest: one candidate was admitted, receipt {row.digest[:12]}"
+
+
+def test_a_sign_and_its_number_stay_on_one_line(builders: ModuleType) -> None:
+    page = data_of(builders.a_report("rejected"))
+    texts = [*(item["text"] for item in page["read_first"]), *(gate[3] for gate in page["gates"])]
+    assert any("\u2265\u00a01" in text for text in texts)
+    assert [text for text in texts if re.search("[\u2264\u2265] ", text)] == []
