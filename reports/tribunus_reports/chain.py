@@ -29,11 +29,16 @@ def signers(report: Report) -> list[Plain]:
     ]
 
 
-def missing_signatures(report: Report, policy: Policy) -> list[Plain]:
-    """Which signatures the policy still waits for, in words."""
+def counted_keys(report: Report, policy: Policy) -> frozenset[str]:
+    """Ids of the keys whose signature counts for the policy."""
     signers = () if report.image is None else report.image.signers
     allowed = policy.keys or frozenset(signer.keyid for signer in signers if not signer.development)
-    have = {signer.keyid for signer in signers} & allowed
+    return frozenset(signer.keyid for signer in signers) & allowed
+
+
+def missing_signatures(report: Report, policy: Policy) -> list[Plain]:
+    """Which signatures the policy still waits for, in words."""
+    have = counted_keys(report, policy)
     lacking = policy.threshold - len(have)
     if lacking <= 0:
         return []

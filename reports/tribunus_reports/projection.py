@@ -11,6 +11,7 @@ character by character (signature names, buffer labels, the model's file) go as 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -133,8 +134,10 @@ def page_data(report: Report, facts: PageFacts) -> Page:
         "schema": SCHEMA,
         "made": {"at": report.made.at, "tool": visible(report.made.tool, 60), "report": facts.report_digest},
         "verdict": verdict_words(report),
-        "gates": [[gate.rule, gate.state.value, gate.seen, gate.bound] for gate in facts.gates],
-        "read_first": [{"level": item.level.value, "text": item.text, "link": item.link} for item in facts.read_first],
+        "gates": [[gate.rule, gate.state.value, _tied(gate.seen), _tied(gate.bound)] for gate in facts.gates],
+        "read_first": [
+            {"level": item.level.value, "text": _tied(item.text), "link": item.link} for item in facts.read_first
+        ],
         "image": _image(report),
         "model": {
             "file": report.model.file,
@@ -161,7 +164,11 @@ def page_data(report: Report, facts: PageFacts) -> Page:
             ["toolchain", visible(" · ".join(f"{name} {version}" for name, version in report.session.toolchain), 400)],
         ],
         "signers": chain.signers(report),
-        "need": {"threshold": facts.policy.threshold, "missing": chain.missing_signatures(report, facts.policy)},
+        "need": {
+            "threshold": facts.policy.threshold,
+            "have": len(chain.counted_keys(report, facts.policy)),
+            "missing": chain.missing_signatures(report, facts.policy),
+        },
         "checks": [check.value for check in Check],
         "verdicts": list(_VERDICTS),
         "outcomes": [outcome.value for outcome in Outcome],
@@ -277,6 +284,8 @@ def _signatures(report: Report, index: _Index) -> Page:
         row = contests.get(name)
         if row is None:
             return ""
+        if len(row.entries) == 1:
+            return f"no contest: one candidate was admitted, receipt {row.digest[:12]}"
         tie = f"{row.tied} tied for first" if row.tied > 1 else "no tie"
         spread = f"A/A spread {row.aa_spread * 100:.2f}\u00a0%"
         return f"contest of {len(row.entries)}, {spread}, {tie}, receipt {row.digest[:12]}"
@@ -387,6 +396,11 @@ def _image(report: Report) -> Page:
     }
 
 
+def _tied(text: str) -> str:
+    """``text`` in which no line ends between a sign and its number."""
+    return re.sub("([\u2264\u2265]) ", "\\1\u00a0", text)
+
+
 def _phase_name(report: Report, region: str, name: str, profile: str) -> str:
     several_regions = len({phase.region for phase in report.plan.phases}) > 1
     return visible(" · ".join(part for part in (name, profile, region if several_regions else "") if part))
@@ -395,7 +409,7 @@ def _phase_name(report: Report, region: str, name: str, profile: str) -> str:
 def _phase(report: Report, phase: PhaseFacts, index: _Index) -> Page:
     return {
         "name": _phase_name(report, phase.region, phase.name, phase.profile),
-        "dims": visible(phase.dims),
+        "dims": "" if phase.dims == phase.profile else visible(phase.dims),
         "p50_ns": phase.p50_ns,
         "p99_ns": phase.p99_ns,
         "budget_ns": phase.budget_ns,

@@ -167,5 +167,6 @@ def _why_none(report: Report, signature: SignatureRow) -> str:
     text = f"{signature.id} has no admitted candidate: {len(mine):,} tried"
     if stopped:
         most = max(stopped, key=lambda check: (stopped.count(check), check))
-        text += f", most of them refused by {most}"
+        how_many = "all" if stopped.count(most) == len(mine) else "most of them"
+        text += f", {how_many} refused by {most}"
     return text

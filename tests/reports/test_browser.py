@@ -365,3 +365,83 @@ def test_left_out_receipts_are_announced_and_steps_stay_true(
     )
     go(driver, f"#signature/{signature.digest[:12]}/candidate/{row.id}")
     assert panel(driver).count("passed") >= 6 and "not reached" not in panel(driver)
+
+
+NAMED = """
+  return [...document.querySelectorAll('[aria-label]:is(button, a, [role=button])')]
+    .map((e) => [e.getAttribute('aria-label'), e.textContent.trim()]);
+"""
+
+
+@pytest.mark.parametrize("kind", ["admitted", "rejected"])
+def test_who_speaks_what_is_written_on_a_button_reaches_it(
+    show: Callable[..., Any], builders: ModuleType, kind: str
+) -> None:
+    named = run(show(builders.a_report(kind, signatures=4, candidates=6)), NAMED)
+    assert len(named) > 2
+    assert [pair for pair in named if pair[1].lower() not in pair[0].lower()] == []
+
+
+@pytest.mark.parametrize("width", [1440, 1280, 1100, 390])
+def test_rows_of_the_program_keep_to_one_line(show: Callable[..., Any], report: Report, width: int) -> None:
+    driver = show(report, "#program", width=width)
+    for details in driver.find_elements("css selector", "#program details:not([open]) > summary"):
+        details.click()
+    code = "return [...document.querySelectorAll('.flow > div > *')].map((e) => [e.textContent, e.scrollHeight])"
+    cells = run(driver, code)
+    assert len(cells) > 6 and [cell for cell in cells if cell[1] > 31] == []
+
+
+def test_every_phase_is_called_by_its_whole_name(show: Callable[..., Any], report: Report) -> None:
+    driver = show(report)
+    names = [phase["name"] for phase in run(driver, "return D.phases")]
+    shown = run(driver, "return document.getElementById('program-body').textContent")
+    assert names and all(name in shown for name in names)
+
+
+def test_printing_leaves_the_pictures_whole(show: Callable[..., Any], report: Report) -> None:
+    driver = show(report)
+    width = "return document.querySelector('#memory svg[role=img]').getAttribute('width')"
+    before = run(driver, width)
+    drawn = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()))"
+    for medium in ("print", ""):
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": medium})
+        driver.execute_async_script(drawn)
+        assert run(driver, width) == before
+    assert driver.get_log("browser") == []
+
+
+def test_the_candidates_of_a_signature_fit_on_a_phone(show: Callable[..., Any], report: Report) -> None:
+    driver = show(report, "#signatures", width=390)
+    code = "const t = document.querySelector('table.field').parentNode; return t.scrollWidth - t.clientWidth"
+    assert run(driver, code) <= 0
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_that_is_not_there_is_drawn(show: Callable[..., Any], builders: ModuleType, width: int) -> None:
+    made: Report = builders.a_report("rejected", signatures=1, candidates=4)
+    driver = show(made, width=width)
+    said = run(driver, "return [...document.querySelectorAll('.funnel .bar')].map((bar) => bar.ariaLabel)")
+    drawn = run(driver, "return document.querySelectorAll('.funnel .bar i:not([data-state])').length")
+    assert drawn == sum(not text.endswith(", 0 passed") for text in said) < 6
+    assert "of its budget" not in run(driver, "return document.querySelector('.figures').textContent")
+    code = "return [...document.querySelectorAll('.phase > header .num')].map((e) => e.getBoundingClientRect().right)"
+    assert max(run(driver, code)) <= width - 15
+
+
+def test_no_line_of_a_command_ends_within_an_option(show: Callable[..., Any], report: Report) -> None:
+    driver = show(report, width=390)
+    code = """
+      return [...document.querySelectorAll('.facts .word, .cmd .word')].filter((w) => w.textContent.startsWith('--'))
+        .map((w) => [w.textContent, w.getBoundingClientRect().height]);
+    """
+    options = run(driver, code)
+    assert len(options) > 3 and [word for word in options if word[1] > 24] == []
+    lines = run(driver, "return [...document.querySelectorAll('#approve .cmd code')].map((c) => c.innerText)")
+    assert any("\n" not in line and "--report-digest sha256:" in line for line in lines)
+
+
+def test_launches_are_marked_in_equal_round_steps(show: Callable[..., Any], report: Report) -> None:
+    driver = show(report)
+    for launches, ticks in ((1, [0, 1]), (6, [0, 1, 2, 3, 4, 5, 6]), (9, [0, 2, 4, 6, 9]), (67, [0, 20, 40, 67])):
+        assert run(driver, "return wholeTicks(arguments[0])", launches) == ticks

@@ -233,3 +233,38 @@ def test_a_failed_build_shows_its_note(builders: ModuleType) -> None:
 
 def test_every_check_has_its_place(builders: ModuleType) -> None:
     assert data_of(builders.a_report())["checks"] == [check.value for check in Check]
+
+
+def test_a_development_key_does_not_count_as_a_signature(builders: ModuleType) -> None:
+    report: Report = builders.a_report()
+    assert report.image is not None
+    assert data_of(report)["need"] == {"threshold": 1, "have": 1, "missing": []}
+    signer = builders.a_signer("somebody", development=True)
+    mine = dataclasses.replace(report, image=dataclasses.replace(report.image, signers=(signer,)))
+    assert data_of(mine)["need"] == {"threshold": 1, "have": 0, "missing": ["1 of any key but development keys"]}
+
+
+def test_dims_that_name_the_profile_are_said_once(builders: ModuleType) -> None:
+    report: Report = builders.a_report()
+    phases = tuple(dataclasses.replace(phase, profile="S = 128", dims="S = 128") for phase in report.plan.phases)
+    rows = tuple(dataclasses.replace(row, profile="S = 128") for row in report.signatures)
+    memory = tuple(dataclasses.replace(row, profile="S = 128") for row in report.plan.memory)
+    plan = dataclasses.replace(report.plan, phases=phases, memory=memory)
+    found = data_of(dataclasses.replace(report, plan=plan, signatures=rows))["phases"]
+    assert [(phase["name"].count("S = 128"), phase["dims"]) for phase in found] == [(1, "")] * len(phases)
+
+
+def test_one_admitted_candidate_is_no_contest(builders: ModuleType) -> None:
+    report: Report = builders.a_report()
+    row = report.contests[0]
+    alone = dataclasses.replace(row, entries=tuple(entry for entry in row.entries if entry.candidate == row.winner))
+    page = data_of(dataclasses.replace(report, contests=(alone,)))
+    told = page["signatures"]["contest"][page["signatures"]["id"].index(row.signature)]
+    assert told == f"no contest: one candidate was admitted, receipt {row.digest[:12]}"
+
+
+def test_a_sign_and_its_number_stay_on_one_line(builders: ModuleType) -> None:
+    page = data_of(builders.a_report("rejected"))
+    texts = [*(item["text"] for item in page["read_first"]), *(gate[3] for gate in page["gates"])]
+    assert any("\u2265\u00a01" in text for text in texts)
+    assert [text for text in texts if re.search("[\u2264\u2265] ", text)] == []

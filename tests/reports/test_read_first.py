@@ -8,7 +8,7 @@ from types import ModuleType
 
 from tribunus_reports.gates import Gate, GateState, evaluate
 from tribunus_reports.model import Report
-from tribunus_reports.model_parts import Baseline, BaselineRow, Outcome
+from tribunus_reports.model_parts import Baseline, BaselineRow, Check, Outcome
 from tribunus_reports.policy import default_policy
 from tribunus_reports.read_first import Item, Level, read_first
 
@@ -32,6 +32,16 @@ def test_a_signature_without_a_kernel_comes_first(builders: ModuleType) -> None:
         f"{report.signatures[0].id} has no admitted candidate: 9 tried, most of them refused by"
     )
     assert first.link == f"#signature/{report.signatures[0].digest[:12]}"
+
+
+def test_candidates_that_one_check_refused_are_not_called_most(builders: ModuleType) -> None:
+    report: Report = builders.a_report("rejected")
+    name = report.signatures[0].id
+    rows = tuple(
+        dataclasses.replace(row, outcome=Outcome.REJECTED, stopped_by=Check.ORACLE) if row.signature == name else row
+        for row in report.candidates
+    )
+    assert items(dataclasses.replace(report, candidates=rows))[0].text.endswith("9 tried, all refused by oracle")
 
 
 def test_levels_never_rise_and_seven_is_the_end(builders: ModuleType) -> None:

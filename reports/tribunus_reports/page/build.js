@@ -84,9 +84,11 @@ async function copy(text, el) {
   el.classList.add("done"); say("Copied");
   setTimeout(() => el.classList.remove("done"), 1400);
 }
+// A line breaks between its words, never after the dashes of an option.
+const words = (text) => text.split(" ").flatMap((w, k) => [k ? " " : "", h("span", { class: "word" }, w)]);
 function command(text) {
   const b = h("button", { class: "button", type: "button", on: { click: (e) => { copy(text, e.currentTarget); e.currentTarget.textContent = "Copied"; setTimeout(() => { b.textContent = "Copy"; }, 1400); } } }, "Copy");
-  return h("div", { class: "cmd" }, h("code", {}, text), b);
+  return h("div", { class: "cmd" }, h("code", {}, words(text)), b);
 }
 // Only words from this alphabet may stand in a line that people paste into a shell.
 const SAFE = /^[A-Za-z0-9@%+=:,.\/_-]+$/;

@@ -142,7 +142,7 @@ function frame() {
   const modes = ["", "light", "dark"], root = document.documentElement;
   let m = 0;
   try { m = Math.max(0, modes.indexOf(localStorage.getItem("tribunus-theme") || "")); } catch { /* storage may be closed */ }
-  const set = () => { modes[m] ? root.dataset.theme = modes[m] : delete root.dataset.theme; $("theme").textContent = ["Auto", "Light", "Dark"][m]; $("theme").setAttribute("aria-label", "Theme: " + ["as the system", "light", "dark"][m]); };
+  const set = () => { modes[m] ? root.dataset.theme = modes[m] : delete root.dataset.theme; $("theme").textContent = ["Auto", "Light", "Dark"][m]; $("theme").setAttribute("aria-label", ["Auto theme, as the system", "Light theme", "Dark theme"][m]); };
   $("theme").addEventListener("click", () => { m = (m + 1) % 3; set(); try { localStorage.setItem("tribunus-theme", modes[m]); } catch { /* fine */ } });
   set();
   const links = [...document.querySelectorAll(".side a")], counts = { signatures: nG, receipts: nR, baseline: D.baseline ? D.baseline.rows.filter((r) => r.new_ns / r.old_ns - 1 > D.baseline.warn).length || "" : "" };

@@ -11,7 +11,7 @@ function overview() {
   if (!nC) return body.append(h("div", { css: { "margin-top": "28px" } }, facts()));
   body.append(h("dl", { class: "figures" },
     fig("Admitted", group(admitted), "of " + group(nC), `candidates, for ${plural(nG, "signature")}`),
-    fig("Largest error", worst < 0 ? "—" : p3(C.error[worst]), "of its budget", worst < 0 ? "" : h("a", { href: candHref(worst) }, fullName(worst))),
+    fig("Largest error", worst < 0 ? "—" : p3(C.error[worst]), worst < 0 ? "" : "of its budget", worst < 0 ? "" : h("a", { href: candHref(worst) }, fullName(worst))),
     fig(`One ${last ? last.name : "replay"}, p99`, last && last.p99_ns ? ns(last.p99_ns).split("\u00a0")[0] : "—", last && last.p99_ns ? ns(last.p99_ns).split("\u00a0")[1] : "", last && last.p99_ns ? `p50 ${ns(last.p50_ns)}` + (last.budget_ns ? `, budget ${ns(last.budget_ns)}` : "") : last && lacks(D.phases.indexOf(last)) ? "a launch has no kernel" : "not measured"),
     fig("Arena", arena ? bytes(arena).split("\u00a0")[0] : "—", arena ? bytes(arena).split("\u00a0")[1] : "", arena ? `${(arena / Math.max(1, ...D.memory.map((m) => m.lower))).toFixed(2)} × the lower bound` : "")));
   const word = { stop: "Stop", look: "Look", note: "Note" };
@@ -31,7 +31,7 @@ function facts() {
     ["Certified", [when(D.session.started), h("span", { class: "muted" }, `, took ${span(D.session.seconds)}, effort ${D.session.effort}, seed ${D.session.seed}`)]],
     ["Toolchain", [D.made.tool, " · ", (D.machine.find(([k]) => k === "toolchain") || ["", ""])[1]]],
     ["Dims", D.model.dims.length ? D.model.dims.map(([n, a, b, c]) => a === c ? `${n} = ${a}` : `${n} = ${a} : ${b} : ${c}`).join(" · ") : "all numbers"],
-    ["Command", h("span", { class: "mono" }, D.session.command)],
+    ["Command", h("span", { class: "mono" }, words(D.session.command))],
   ];
   return h("dl", { class: "facts" }, rows.map(([k, v]) => h("div", {}, h("dt", {}, k), h("dd", {}, v))));
 }
@@ -59,7 +59,7 @@ function checks() {
     const pct = (x) => (x / nC * 100) + "%";
     return h("div", { role: "row" },
       h("b", { role: "rowheader" }, name),
-      h("span", { class: "bar", role: "cell", "aria-label": `${entered} entered, ${inside} passed` }, h("i", { css: { width: pct(inside) } }), others.map((o) => count[k][o] ? h("i", { "data-state": D.outcomes[o], css: { width: pct(count[k][o]) } }) : null)),
+      h("span", { class: "bar", role: "cell", "aria-label": `${entered} entered, ${inside} passed` }, inside ? h("i", { css: { width: pct(inside) } }) : null, others.map((o) => count[k][o] ? h("i", { "data-state": D.outcomes[o], css: { width: pct(count[k][o]) } }) : null)),
       h("span", { class: "num", role: "cell" }, group(entered), h("span", { class: "muted" }, " → "), h("b", {}, group(inside)), left ? h("span", { class: "muted long" }, `  (−${group(left)})`) : ""),
       h("span", { class: "why", role: "cell" }, [...gone[k]].sort((a, b) => b[1][0] - a[1][0]).map(([key, [n, o]]) => h(o === 6 ? "span" : "a", { "data-state": D.outcomes[o], href: o === 6 ? null : "#receipts?" + (o === 4 ? "verdict=staged" : `check=${name}&verdict=${encodeURIComponent(D.outcomes[o])}` + (o === 1 ? "&q=" + encodeURIComponent(key) : "")) }, h("b", {}, n), " " + key))));
   });
@@ -72,7 +72,7 @@ function checks() {
 function coverage() {
   const body = $("coverage-body");
   if (!nC) return body.append(empty("No kernel was chosen."));
-  body.append(h("p", { class: "legend" }, D.backends.map((b, i) => G.chosen.some((c) => c >= 0 && C.backend[c] === i) ? h("span", {}, h("i", { css: { background: b === "onednn" ? "var(--tint-2)" : "var(--tint-1)" } }), b) : null), h("span", { class: "muted" }, "width = share of the phase's time")));
+  body.append(h("p", { class: "legend" }, D.backends.map((b, i) => G.chosen.some((c) => c >= 0 && C.backend[c] === i) ? h("span", {}, h("i", { css: { background: b === "onednn" ? "var(--tint-2)" : "var(--tint-1)" } }), b) : null), chosenSet.size ? h("span", { class: "muted" }, "width = share of the kernels' time") : null));
   D.phases.forEach((p, pi) => {
     const rows = [];
     for (const [g, uses] of launches[pi]) rows.push([g, G.chosen[g], G.chosen[g] < 0 ? 0 : uses * C.time_ns[G.chosen[g]], uses]);
@@ -90,7 +90,7 @@ function coverage() {
     const tb = h("tbody", {}, top.map(tr));
     body.append(h("section", { class: "phase", "aria-label": p.name },
       h("header", {}, h("h3", {}, p.name), h("span", { class: "muted" }, p.dims), h("span", { class: "num" }, p.p50_ns ? [h("b", {}, ns(p.p50_ns)), p.budget_ns ? ` of ${ns(p.budget_ns)} budget` : ""] : lacks(pi) ? h("span", { "data-state": "rejected", css: { color: "var(--c)" } }, "incomplete: a launch has no kernel") : h("span", { class: "muted" }, "not measured as a whole"))),
-      h("div", { class: "phase-bar", "aria-hidden": "true" }, rows.filter((r) => r[2] / total > 0.003).map(([g, c, t]) => h("a", { href: sigHref(g), tabindex: -1, "data-backend": D.backends[C.backend[c]], title: `${G.id[g]}: ${(t / total * 100).toFixed(1)}\u00a0%`, css: { "flex-grow": t, "flex-basis": 0 } }, t / total > 0.085 ? h("span", {}, G.op[g]) : ""))),
+      rows.some((r) => r[2]) ? h("div", { class: "phase-bar", "aria-hidden": "true" }, rows.filter((r) => r[2] / total > 0.003).map(([g, c, t]) => h("a", { href: sigHref(g), tabindex: -1, "data-backend": D.backends[C.backend[c]], title: `${G.id[g]}: ${(t / total * 100).toFixed(1)}\u00a0%`, css: { "flex-grow": t, "flex-basis": 0 } }, t / total > 0.085 ? h("span", {}, G.op[g]) : ""))) : null,
       h("div", { class: "scroller" }, h("table", { class: "cover" }, h("colgroup", {}, ["c1", "c2 hide-s", "c3", "c4 hide-s", "c5 hide-s", "c6 hide-s", "c7"].map((k) => h("col", { class: k }))),
         h("thead", {}, h("tr", {}, [["Signature"], ["Operation", "hide-s"], ["Chosen kernel"], ["Uses", "n hide-s"], ["p50, µs", "n hide-s"], ["Error / budget", "n hide-s"], ["Time"]].map(([t, c]) => h("th", { class: c, scope: "col" }, t)))), tb)),
       rest.length ? h("button", { class: "quiet more", type: "button", "aria-expanded": "false", on: { click: (e) => { const b = e.currentTarget, open = b.getAttribute("aria-expanded") === "true"; if (open) while (tb.rows.length > 6) tb.lastChild.remove(); else tb.append(...rest.map(tr)); b.setAttribute("aria-expanded", String(!open)); b.textContent = open ? `Show ${rest.length} more` : "Show fewer"; } } }, `Show ${rest.length} more`) : null));
@@ -188,7 +188,7 @@ function field(g, width) {
   const rank = (c) => c === chosen ? -1 : C.outcome[c] === 0 ? 0 : C.time_ns[c] ? 1 : 2;
   const rows = [...order].sort((a, b) => rank(a) - rank(b));
   const shown = showAll ? rows : rows.slice(0, 10);
-  const SW = small ? 110 : width < 900 ? 160 : 240, sx = (t) => Math.min(1, t / (G.budget_ns[g] || 1) / 1.3) * (SW - 8) + 4;
+  const SW = small ? 80 : width < 900 ? 160 : 240, sx = (t) => Math.min(1, t / (G.budget_ns[g] || 1) / 1.3) * (SW - 8) + 4;
   const axis = s("svg", { width: SW, height: 18 }, s("text", { x: 4, y: 13 }, "0"), s("text", { x: sx(G.budget_ns[g]), y: 13, "text-anchor": "middle", class: "strong" }, !G.budget_ns[g] ? "" : small ? "budget" : "budget " + ns(G.budget_ns[g])));
   return [
     h("div", { class: "sig-head" }, h("h3", {}, G.id[g]), h("span", { class: "soft" }, G.op[g] + "  " + G.shape[g]), h("span", { class: "muted" }, `${G.dtype[g]}, policy ${G.policy[g]}, ${D.phases[G.phase[g]].name}, ${G.uses[g]} × per replay${G.used[g] ? "" : ", an alternative that the cover does not use"}`)),
@@ -222,6 +222,12 @@ function strip(c, w, sx, tall, line = true) {
 }
 
 // ---------------------------------------------------------------- memory
+// From 0 to n in equal round steps; n always, and no other so near to it that they would touch.
+function wholeTicks(n) {
+  let step = 1;
+  for (let i = 0; n / step > 6; i++) step *= i % 3 === 1 ? 2.5 : 2; // 1, 2, 5, 10, ...
+  return [...Array.from({ length: Math.ceil(n / step) }, (_, i) => i * step).filter((t) => n - t >= step * .6), n];
+}
 function memory() {
   const body = $("memory-body");
   if (!D.memory.length) return body.append(empty("No plan was made."));
@@ -231,12 +237,13 @@ function memory() {
   body.append(tabs, draw);
   const paint = () => {
     [...tabs.children].forEach((b, i) => { b.setAttribute("aria-selected", String(i === sel)); b.tabIndex = i === sel ? 0 : -1; });
+    if (draw.clientWidth < 60) return; // not shown, as on paper
     const m = D.memory[sel], W = draw.clientWidth - (draw.clientWidth < 560 ? 22 : 34), H = W < 560 ? 240 : 320, L = 64, T = 10, B = 34, PW = W - L - 6, PH = H - T - B;
     const X = (t) => L + t / Math.max(1, m.launches) * PW, Y = (b) => T + PH - b / Math.max(1, m.arena) * PH;
     const order = m.size.map((_, i) => i).sort((a, b) => m.first[a] - m.first[b] || m.offset[a] - m.offset[b]);
     const rect = (i) => s("rect", { class: "buf" + (m.role[i] ? " w" : ""), x: X(m.first[i]), width: Math.max(.75, X(m.last[i] + 1) - X(m.first[i])), y: Y(m.offset[i] + m.size[i]), height: Math.max(.75, Y(m.offset[i]) - Y(m.offset[i] + m.size[i])) });
     const hot = s("rect", { class: "hot", visibility: "hidden" });
-    const ticks = [0, .25, .5, .75, 1], lt = Array.from({ length: 5 }, (_, i) => Math.round(m.launches * i / 4));
+    const ticks = [0, .25, .5, .75, 1], lt = wholeTicks(m.launches);
     const unit = m.arena >= 2 ** 20 ? [2 ** 20, "MiB"] : [1024, "KiB"];
     const caption = h("p", { class: "caption", "aria-live": "polite" });
     const rest = () => { hot.setAttribute("visibility", "hidden"); caption.replaceChildren(h("b", {}, bytes(m.arena)), ` arena for ${plural(m.size.length, "buffer")} over ${plural(m.launches, "launch", "launches")}; `, m.arena === m.lower || !m.lower ? "equal to the lower bound" : `${(m.arena / m.lower).toFixed(3)} × the lower bound`, m.state.map(([n, b]) => `. ${n}: ${bytes(b)}, apart from the arena, alive throughout`), "."); };

@@ -5,13 +5,21 @@ function program() {
   const map = h("div", { class: "scroller" }), rows = h("div", { css: { "margin-top": "12px" } });
   let sel = 0;
   body.append(map, rows);
+  const launched = (p) => plural(p.blocks.reduce((a, b) => a + b.repeat * b.rows.length, 0), "launch", "launches");
+  const choice = (p, i) => h("button", { type: "button", "aria-pressed": String(i === sel), on: { click: () => { sel = i; paint(); map.querySelector("[aria-pressed=true]").focus(); } } }, p.name, " ", h("span", { class: "muted" }, [launched(p), p.p50_ns ? ns(p.p50_ns) : ""].filter(Boolean).join(", ")));
   const paint = () => {
+    D.edges.length ? paintMap() : map.replaceChildren(h("div", { class: "tabs", role: "group", "aria-label": "Phases" }, D.phases.map(choice)));
+    paintRows();
+  };
+  const paintMap = () => {
     const n = D.phases.length, W = Math.max(Math.min(body.clientWidth, 900), 560), bw = Math.min(168, W / n - 46), bh = 52, gap = n > 1 ? (W - bw * n - 4) / (n - 1) : 0, ord = ["vision", "prefill", "sample", "decode"].filter((x) => D.phases.some((p) => p.name === x));
     const seq = ord.length === n ? ord : D.phases.map((p) => p.name), X = (name) => 2 + seq.indexOf(name) * (bw + gap);
     map.replaceChildren(s("svg", { width: W, height: 96, role: "group", "aria-label": "Phases" },
       D.edges.map(([a, b]) => seq.indexOf(b) === seq.indexOf(a) + 1 ? s("path", { class: "edge", d: `M${X(a) + bw} 28H${X(b) - 1}` }) : s("path", { class: "edge", d: `M${X(a) + bw / 2} ${bh + 3}v12a6 6 0 0 1 -6 6H${X(b) + bw / 2 + 6}a6 6 0 0 1 -6 -6v-10` })),
-      seq.map((name) => { const i = D.phases.findIndex((p) => p.name === name), p = D.phases[i], go = () => { sel = i; paint(); }; return s("g", { class: "pnode", role: "button", tabindex: 0, "aria-pressed": String(i === sel), "aria-label": "Phase " + p.name, transform: `translate(${X(name)} 2)`, on: { click: go, keydown: (e) => { if (e.key === "Enter" || e.key === " ") { e.preventDefault(); go(); map.querySelector("[aria-pressed=true]").focus(); } } } }, s("rect", { class: "pbox", width: bw, height: bh, rx: 8 }), s("text", { x: 12, y: 22 }, p.name.length * 7.6 > bw - 20 ? p.name.slice(0, Math.max(1, Math.floor((bw - 28) / 7.6))) + "…" : p.name), s("text", { x: 12, y: 39 }, [bw > 140 || !p.p50_ns ? plural(p.blocks.reduce((a, b) => a + b.repeat * b.rows.length, 0), "launch", "launches") : "", p.p50_ns ? ns(p.p50_ns) : ""].filter(Boolean).join(", "))); }),
+      seq.map((name) => { const i = D.phases.findIndex((p) => p.name === name), p = D.phases[i], go = () => { sel = i; paint(); }; return s("g", { class: "pnode", role: "button", tabindex: 0, "aria-pressed": String(i === sel), transform: `translate(${X(name)} 2)`, on: { click: go, keydown: (e) => { if (e.key === "Enter" || e.key === " ") { e.preventDefault(); go(); map.querySelector("[aria-pressed=true]").focus(); } } } }, s("rect", { class: "pbox", width: bw, height: bh, rx: 8 }), s("title", {}, p.name), s("text", { x: 12, y: 22 }, p.name.length * 7.6 > bw - 20 ? p.name.slice(0, Math.max(1, Math.floor((bw - 28) / 7.6))) + "…" : p.name), s("text", { x: 12, y: 39 }, [bw > 140 || !p.p50_ns ? launched(p) : "", p.p50_ns ? ns(p.p50_ns) : ""].filter(Boolean).join(", "))); }),
     ));
+  };
+  const paintRows = () => {
     const p = D.phases[sel], took = (g) => G.chosen[g] < 0 ? 0 : C.time_ns[G.chosen[g]];
     const total = p.blocks.reduce((a, b) => a + b.repeat * b.rows.reduce((x, r) => x + took(r.sig), 0), 0);
     rows.replaceChildren(...p.blocks.map((b, bi) => {
@@ -40,7 +48,7 @@ function program() {
       }
       const t = c < 0 ? 0 : C.time_ns[c] * b.repeat;
       return h("div", {}, s("svg", { width: W, height: RH, "aria-hidden": "true" }, parts, s("circle", { class: "dot", cx: x(0), cy: 15, r: 4 })),
-        h("a", { href: sigHref(g), class: "cut" }, G.op[g]), h("span", { class: "soft opt2" }, cut(foreign(G.name[g], 90), G.name[g])), h("span", { class: "muted opt" }, cut(r.note || G.shape[g], r.note || G.shape[g])), h("span", { class: "opt" }, c < 0 ? h("span", { class: "muted" }, "none") : h("a", { href: candHref(c) }, C.name[c])), t ? h("span", { class: "share num" }, h("span", {}, (t / total * 100).toFixed(1) + "\u00a0%"), h("i", { css: { width: Math.max(1, t / total * 100) + "%" } })) : h("span", {}));
+        h("a", { href: sigHref(g), class: "cut" }, G.op[g]), h("span", { class: "soft opt2" }, cut(foreign(G.name[g], 90), G.name[g])), h("span", { class: "muted opt" }, cut(r.note || G.shape[g], r.note || G.shape[g])), h("span", { class: "opt" }, c < 0 ? h("span", { class: "muted" }, "none") : h("a", { class: "cut", href: candHref(c) }, C.name[c])), t ? h("span", { class: "share num" }, h("span", {}, (t / total * 100).toFixed(1) + "\u00a0%"), h("i", { css: { width: Math.max(1, t / total * 100) + "%" } })) : h("span", {}));
     }));
   };
   paint();
@@ -173,7 +181,7 @@ function evidence() {
 function approve() {
   const body = $("approve-body"), a = D.approve, need = D.need;
   body.append(h("div", { class: "card approve" }, a ? [
-    h("p", {}, h("b", {}, `${D.signers.length} of ${need.threshold} signatures.`), " ", h("span", { class: "soft" }, need.missing.length ? "Missing: " + need.missing.join(", ") + "." : "Nothing is missing.")),
+    h("p", {}, h("b", {}, `${need.have} of ${need.threshold} signatures.`), " ", h("span", { class: "muted" }, need.missing.length ? "Missing: " + need.missing.join(", ") + "." : "Nothing is missing.")),
     h("ol", {}, ["Check the file itself: run the verify command of the last envelope above.", "Compare the image id it prints with the one below, all 64 digits; the command does so too.", "Then sign. Your key stays on your machine; this page sends nothing."].map((t) => h("li", {}, t))),
     h("h3", { class: "no-print" }, "Approve"), command(a.approve), h("h3", { class: "no-print" }, "Or decline, with a reason that stays in the evidence"), h("div", { class: "no-print" }, command(a.decline)),
   ] : h("p", {}, "There is no image to approve. ", h("a", { href: "#overview" }, "See why."))),
