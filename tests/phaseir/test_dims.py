@@ -94,13 +94,16 @@ def test_bounds_are_ordered_and_on_the_grid(bounds: tuple[int, int, int, int]) -
 
 @pytest.mark.parametrize("value", [["s", 3], ["s"], ["^", 1, 2], "s0", [], True, ["+", 1]])
 def test_a_broken_document_is_a_schema_error(value: Json) -> None:
-    with pytest.raises(SchemaError, match="^somewhere: "):
+    with pytest.raises(SchemaError) as refused:
         dims.from_json(value, NAMES, "somewhere")
+    assert refused.value.detail.startswith("somewhere: ")
+    assert refused.value.name not in refused.value.detail
 
 
 def test_what_was_read_before_does_not_admit_what_only_compares_equal() -> None:
     assert dims.from_json(["+", ["s", 1], 1], NAMES) == dims.add(Sym(NAMES[1]), 1)
-    for value in (["+", ["s", True], 1], ["+", ["s", 1], True]):
+    values: list[Json] = [["+", ["s", True], 1], ["+", ["s", 1], True]]
+    for value in values:
         with pytest.raises(SchemaError):
             dims.from_json(value, NAMES)
 

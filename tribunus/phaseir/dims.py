@@ -342,7 +342,7 @@ def _read(items: list[Json], names: Sequence[str], where: str) -> Shape:
     try:
         return _read_once(marshal.dumps(items, _PLAIN_MARSHAL), tuple(names))
     except SchemaError as error:
-        raise SchemaError(f"{where}: {error}") from None
+        raise SchemaError(f"{where}: {error.detail}") from None
 
 
 @functools.lru_cache(maxsize=2048)

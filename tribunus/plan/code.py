@@ -277,7 +277,7 @@ def _operand_from_json(value: Json, symbols: Sequence[str], where: str) -> Opera
     try:
         return _operand_once(marshal.dumps(value, 0), tuple(symbols))
     except SchemaError as error:
-        raise SchemaError(f"{where}: {error}") from None
+        raise SchemaError(f"{where}: {error.detail}") from None
 
 
 @functools.lru_cache(maxsize=1024)
