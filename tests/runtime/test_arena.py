@@ -6,22 +6,24 @@ import pytest
 
 from tribunus.runtime.sequence import HUGE_BYTES, HUGE_PAGE, _whole_pages, zeroed
 
-HALF = HUGE_PAGE // 2
+QUARTER = HUGE_PAGE // 4
 
 
 @pytest.mark.parametrize(
     ("used", "expected"),
     [
         ([], []),
-        ([(0, HALF - 1)], []),
-        ([(0, HALF)], [(0, HUGE_PAGE)]),
-        ([(HALF, HALF + HUGE_PAGE)], [(0, 2 * HUGE_PAGE)]),
+        ([(0, QUARTER - 1)], []),
+        ([(0, QUARTER)], [(0, HUGE_PAGE)]),
+        ([(2 * QUARTER, HUGE_PAGE + QUARTER)], [(0, 2 * HUGE_PAGE)]),
         ([(2 * HUGE_PAGE, 3 * HUGE_PAGE), (0, HUGE_PAGE)], [(0, HUGE_PAGE), (2 * HUGE_PAGE, 3 * HUGE_PAGE)]),
-        ([(0, HALF // 2), (0, HALF // 2), (HALF // 4, HALF // 2)], []),  # the same bytes count once
-        ([(0, HALF // 2), (HALF, HALF + HALF // 2)], [(0, HUGE_PAGE)]),
+        ([(0, QUARTER - 8), (0, QUARTER - 8), (16, QUARTER - 8)], []),  # the same bytes count once
+        ([(0, QUARTER // 2), (QUARTER, QUARTER + QUARTER // 2)], [(0, HUGE_PAGE)]),
     ],
 )
-def test_pages_that_are_half_used_become_runs(used: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
+def test_pages_that_are_used_by_a_quarter_become_runs(
+    used: list[tuple[int, int]], expected: list[tuple[int, int]]
+) -> None:
     assert _whole_pages(used) == expected
 
 

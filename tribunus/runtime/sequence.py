@@ -116,7 +116,7 @@ def zeroed(size: int, used: Sequence[tuple[int, int]] | None = None) -> mmap.mma
 
 
 def _whole_pages(used: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Runs of huge pages of which at least half is used, as (begin, end)."""
+    """Runs of huge pages of which at least a quarter is used, as (begin, end)."""
     filled: dict[int, int] = {}
     covered = 0
     for begin, end in sorted(used):
@@ -126,7 +126,7 @@ def _whole_pages(used: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
             filled[page] = filled.get(page, 0) + max(0, part)
         covered = max(covered, end)
     runs: list[tuple[int, int]] = []
-    for page in sorted(page for page, count in filled.items() if 2 * count >= HUGE_PAGE):
+    for page in sorted(page for page, count in filled.items() if 4 * count >= HUGE_PAGE):
         begin = page * HUGE_PAGE
         if runs and runs[-1][1] == begin:
             runs[-1] = (runs[-1][0], begin + HUGE_PAGE)
