@@ -26,7 +26,8 @@ from tribunus_native.templates.conv import ConvParams, Extents, Window, conv, co
 from tribunus_native.templates.csource import KernelSource, Param
 from tribunus_native.templates.depthwise import DepthwiseParams, depthwise, depthwise_rule
 from tribunus_native.templates.gemm import GemmParams, gemm, gemm_rule
-from tribunus_native.templates.quantized import Byte, QuantizedParams, Result, quantized, quantized_rule
+from tribunus_native.templates.integer_dot import Byte, Result, quantized_rule
+from tribunus_native.templates.quantized import QuantizedParams, quantized
 from tribunus_native.templates.winograd import WinogradParams, winograd, winograd_rule
 from tribunus_native.toolchain import Contraction, Cpu, Toolchain, require_toolchain
 
