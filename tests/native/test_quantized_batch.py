@@ -75,12 +75,12 @@ def a_product(
 def expected(group: Group, x: Quantizer, w: Quantizer, y: Quantizer | None) -> npt.NDArray[np.generic]:
     """Exact: the scales are powers of two, the sums below 2^24."""
     left, right = (group.arrays[v].astype(np.int64) for v in group.signature.inputs)
-    total = (left - x.zero) @ (right - w.zero) * (x.scale * w.scale)
+    total = np.asarray((left - x.zero) @ (right - w.zero) * (x.scale * w.scale), dtype=np.float64)
     if y is None:
         return total.astype(np.float32)
     low, high = (0, 255) if y.dtype is DType.U8 else (-128, 127)
-    result = np.clip(np.rint(total / y.scale) + y.zero, low, high)
-    return result.astype(np.uint8) if y.dtype is DType.U8 else result.astype(np.int8)
+    result: npt.NDArray[np.generic] = np.clip(np.rint(total / y.scale) + y.zero, low, high).astype(y.dtype.numpy)
+    return result
 
 
 @pytest.fixture(scope="module")
