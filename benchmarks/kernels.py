@@ -21,16 +21,20 @@ import numpy as np
 import numpy.typing as npt
 import threadpoolctl
 from tribunus_native.flat import FlatCode, build_flat
+from tribunus_native.match.quantized_batch import scratch_bytes
 from tribunus_native.templates.attention import AttentionParams, Mask, Operand, attention, attention_rule
 from tribunus_native.templates.conv import ConvParams, Extents, Window, conv, conv_rule
 from tribunus_native.templates.csource import KernelSource, Param
 from tribunus_native.templates.depthwise import DepthwiseParams, depthwise, depthwise_rule
 from tribunus_native.templates.gemm import GemmParams, gemm, gemm_rule
-from tribunus_native.templates.quantized import Byte, QuantizedParams, Result, quantized, quantized_rule
+from tribunus_native.templates.integer_dot import Byte, Result, quantized_rule
+from tribunus_native.templates.quantized import QuantizedParams, quantized
+from tribunus_native.templates.quantized_batch import BatchAxis, QuantizedBatchParams, quantized_batch
 from tribunus_native.templates.winograd import WinogradParams, winograd, winograd_rule
 from tribunus_native.toolchain import Contraction, Cpu, Toolchain, require_toolchain
 
 from tribunus.errors import NoExecError, TargetError
+from tribunus.phaseir import dims
 
 SAMPLE_NS = 5_000_000
 SAMPLES = 25
@@ -180,6 +184,21 @@ def integer_product(rows: int, n: int, k: int, cpu: Cpu) -> Problem:
     )
 
 
+def integer_batch(items: int, rows: int, n: int, k: int, cpu: Cpu) -> Problem:
+    point = quantized_rule(rows, n, cpu)
+    params = QuantizedBatchParams(
+        batch=(BatchAxis(extent=items, x=True, w=True),), rows=rows, n=n, k=k, x_byte=Byte.U8, w_byte=Byte.U8,
+        transposed=False, y_byte=Byte.U8, scratch=dims.evaluate(scratch_bytes(n, k, point), {}), point=point,
+        avx512=cpu.has_avx512,
+    )  # fmt: skip
+    return Problem(
+        name=f"int8 {items} of {rows}x{n}x{k}, packed at the call",
+        source=quantized_batch(params),
+        operations=2 * items * rows * n * k,
+        sizes=(items * rows * k, items * k * n, items * rows * n, 16),
+    )
+
+
 def problems(cpu: Cpu) -> tuple[Problem, ...]:
     """What is measured, in the order of the table."""
     same = (1, 1, 1, 1)
@@ -211,6 +230,8 @@ def problems(cpu: Cpu) -> tuple[Problem, ...]:
         self_attention(128, 12, 32, cpu),
         self_attention(128, 12, 64, cpu),
         integer_product(400, 384, 384, cpu),
+        integer_batch(6, 400, 400, 64, cpu),
+        integer_batch(6, 400, 64, 400, cpu),
     )
 
 

@@ -9,14 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tribunus_native.match.quantized_batch import scratch_bytes
 from tribunus_native.templates.csource import KernelSource, Param
 from tribunus_native.templates.elementwise import MapParams, elementwise, map_rule
 from tribunus_native.templates.epilogue import Activate, Activation, Epilogue
 from tribunus_native.templates.gemm import GemmParams, gemm, gemm_rule, pack_gemm, pack_gemm_vector
-from tribunus_native.templates.quantized import Byte, QuantizedParams, Result, pack_quantized, quantized, quantized_rule
+from tribunus_native.templates.integer_dot import Byte, Result, quantized_rule
+from tribunus_native.templates.quantized import QuantizedParams, pack_quantized, quantized
+from tribunus_native.templates.quantized_batch import BatchAxis, QuantizedBatchParams, quantized_batch
 from tribunus_native.toolchain import Cpu, compiler_environment
 
 from tribunus.admission.flat_audit import audit_flat
+from tribunus.phaseir.dims import Sym, evaluate
 
 from .conftest import Array, Lab
 
@@ -145,3 +149,26 @@ def test_integer_sums_are_exact(lab: Lab, tmp_path: Path) -> None:
     y = np.zeros((5, 19), dtype=np.int32)
     emulate(lab, quantized(params), [x, y, packed.weights, packed.start], (), tmp_path)
     assert np.array_equal(y, (x.astype(np.int64) - 9) @ w.astype(np.int64))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_products_of_two_quantized_inputs_are_exact(lab: Lab, tmp_path: Path, transposed: bool) -> None:
+    rng = np.random.default_rng(5)
+    items, rows, k, n = 3, 7, 21, 19
+    x, w = (
+        rng.integers(0, 256, (items, rows, k)).astype(np.uint8),
+        rng.integers(-128, 128, (items, k, n)).astype(np.int8),
+    )
+    point = quantized_rule(rows, Param(0), Cpu.AARCH64)
+    scratch = scratch_bytes(Sym("n"), k, point)
+    params = QuantizedBatchParams(
+        batch=(BatchAxis(extent=items, x=True, w=True),), rows=rows, n=Param(0), k=k, x_byte=Byte.U8, w_byte=Byte.S8,
+        transposed=transposed, y_byte=Byte.U8, scratch=Param(1), point=point, avx512=False,
+    )  # fmt: skip
+    numbers = np.array([130, -5, 100, np.float32(2.0**-8).view(np.int32)], dtype=np.int32)
+    stored = np.ascontiguousarray(np.swapaxes(w, 1, 2)) if transposed else w
+    y = np.zeros((items, rows, n), dtype=np.uint8)
+    sizes = (n, evaluate(scratch, {"n": n}))
+    emulate(lab, quantized_batch(params), [x, stored, y, numbers], sizes, tmp_path)
+    exact = (x.astype(np.int64) - 130) @ (w.astype(np.int64) + 5)
+    assert np.array_equal(y, np.clip(np.rint(exact * 2.0**-8) + 100, 0, 255))

@@ -10,16 +10,8 @@ import pytest
 from tribunus_native.templates.conv import Window
 from tribunus_native.templates.csource import Param
 from tribunus_native.templates.epilogue import Activate, Activation
-from tribunus_native.templates.quantized import (
-    Byte,
-    Dot,
-    QuantizedParams,
-    Result,
-    pack_quantized,
-    quantized,
-    quantized_points,
-    quantized_rule,
-)
+from tribunus_native.templates.integer_dot import Byte, Dot, Result, quantized_points, quantized_rule
+from tribunus_native.templates.quantized import QuantizedParams, pack_quantized, quantized
 from tribunus_native.toolchain import Cpu
 
 from tribunus.errors import InternalError

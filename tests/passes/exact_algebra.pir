@@ -99,3 +99,79 @@ value %2: f32[] constant {inf}
 phase "main" (%0) -> (%4)
   %3: f32[2] = maximum(%0, %2)
   %4 "y": f32[2] = minimum(%3, %1)
+// ====
+// bytes dequantized, quantized and dequantized again with the same numbers are the bytes dequantized once
+program tribunus.phaseir/1
+value %0 "x": u8[2] input
+value %1: f32[] constant {0.3}
+value %2: u8[] constant {7}
+value %3: f32[] constant {0.25}
+phase "main" (%0) -> (%8)
+  %4: f32[2] = dequantize_linear(%0, %1, %2) {axis=-1}
+  %5: u8[2] quantized() = quantize_linear(%4, %1, %2) {axis=-1, to="u8"}
+  %6: f32[2] = dequantize_linear(%5, %1, %2) {axis=-1}
+  %7: f32[2] = relu(%6)
+  %8 "y": u8[2] quantized() = quantize_linear(%7, %3, %2) {axis=-1, to="u8"}
+// ----
+program tribunus.phaseir/1
+value %0 "x": u8[2] input
+value %1: f32[] constant {0.30000001192092896}
+value %2: u8[] constant {7}
+value %3: f32[] constant {0.25}
+phase "main" (%0) -> (%7)
+  %4: f32[2] = dequantize_linear(%0, %1, %2) {axis=-1}
+  %5: u8[2] quantized() = quantize_linear(%4, %1, %2) {axis=-1, to="u8"}
+  %6: f32[2] = relu(%4)
+  %7 "y": u8[2] quantized() = quantize_linear(%6, %3, %2) {axis=-1, to="u8"}
+// ====
+// with another scale or zero point they are not
+program tribunus.phaseir/1
+value %0 "x": u8[2] input
+value %1: f32[] constant {0.3}
+value %2: u8[] constant {7}
+value %3: f32[] constant {0.25}
+value %4: u8[] constant {9}
+phase "main" (%0) -> (%11)
+  %5: f32[2] = dequantize_linear(%0, %1, %2) {axis=-1}
+  %6: u8[2] quantized() = quantize_linear(%5, %3, %2) {axis=-1, to="u8"}
+  %7: f32[2] = dequantize_linear(%6, %3, %2) {axis=-1}
+  %8: f32[2] = relu(%7)
+  %9: u8[2] quantized() = quantize_linear(%8, %3, %4) {axis=-1, to="u8"}
+  %10: f32[2] = dequantize_linear(%9, %3, %2) {axis=-1}
+  %11 "y": f32[2] = relu(%10)
+// ----
+program tribunus.phaseir/1
+value %0 "x": u8[2] input
+value %1: f32[] constant {0.30000001192092896}
+value %2: u8[] constant {7}
+value %3: f32[] constant {0.25}
+value %4: u8[] constant {9}
+phase "main" (%0) -> (%11)
+  %5: f32[2] = dequantize_linear(%0, %1, %2) {axis=-1}
+  %6: u8[2] quantized() = quantize_linear(%5, %3, %2) {axis=-1, to="u8"}
+  %7: f32[2] = dequantize_linear(%6, %3, %2) {axis=-1}
+  %8: f32[2] = relu(%7)
+  %9: u8[2] quantized() = quantize_linear(%8, %3, %4) {axis=-1, to="u8"}
+  %10: f32[2] = dequantize_linear(%9, %3, %2) {axis=-1}
+  %11 "y": f32[2] = relu(%10)
+// ====
+// nor in a format that is too coarse
+program tribunus.phaseir/1
+value %0 "x": u8[2] input
+value %1: f16[] constant {0.25}
+value %2: u8[] constant {7}
+phase "main" (%0) -> (%6)
+  %3: f16[2] = dequantize_linear(%0, %1, %2) {axis=-1}
+  %4: u8[2] quantized() = quantize_linear(%3, %1, %2) {axis=-1, to="u8"}
+  %5: f16[2] = dequantize_linear(%4, %1, %2) {axis=-1}
+  %6 "y": f16[2] = relu(%5)
+// ----
+program tribunus.phaseir/1
+value %0 "x": u8[2] input
+value %1: f16[] constant {0.25}
+value %2: u8[] constant {7}
+phase "main" (%0) -> (%6)
+  %3: f16[2] = dequantize_linear(%0, %1, %2) {axis=-1}
+  %4: u8[2] quantized() = quantize_linear(%3, %1, %2) {axis=-1, to="u8"}
+  %5: f16[2] = dequantize_linear(%4, %1, %2) {axis=-1}
+  %6 "y": f16[2] = relu(%5)

@@ -134,3 +134,12 @@ def test_specialize_fixes_symbols() -> None:
 
 
 _AXES = Attributes.of({"axes": (1,), "keepdims": 1})
+
+
+@pytest.mark.parametrize("scale", [2.0**-100, 1e-20, 0.003, 0.1, 1 / 3, 0.7071, 1.0, 3.0, 1e9, 2.0**100])
+def test_a_byte_survives_being_dequantized_and_quantized(scale: float) -> None:
+    """What dropping a repeated quantization rests on, for every difference of a byte and a zero point."""
+    offsets = np.arange(-255, 256).astype(np.float32)
+    nearest = np.float32(scale)
+    for number in (nearest, np.nextafter(nearest, np.float32(0)), np.nextafter(nearest, np.float32(1e38))):
+        assert np.array_equal(np.rint(offsets * number / number), offsets)

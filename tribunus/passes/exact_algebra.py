@@ -8,13 +8,14 @@ Not here, because they are false: ``x + 0`` for x = -0 (``x + -0`` is), ``x * 0`
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from tribunus.numerics.dtypes import DType
 from tribunus.passes.rewrite import Rewriter, rewrite
-from tribunus.phaseir.program import Constants, Op, Program
+from tribunus.phaseir.program import Array, Constants, Op, Program
 
 _COMMUTATIVE: Final = frozenset(("add", "mul", "minimum", "maximum", "equal", "and", "or", "xor"))
 _WITH_NUMBER: Final = frozenset(("add", "sub", "mul", "div", "pow", "minimum", "maximum"))
@@ -49,6 +50,8 @@ def _simplify(rewriter: Rewriter, op: Op) -> bool:
         return rewriter.put(op.outputs[0], op.inputs[0])
     if op.kind == "cast" and before.kind == "cast":
         return _cast_back(rewriter, op, before)
+    if op.kind == "dequantize_linear" and before.kind == "quantize_linear":
+        return _quantized_again(rewriter, op, before)
     return False
 
 
@@ -110,3 +113,37 @@ def _cast_back(rewriter: Rewriter, op: Op, before: Op) -> bool:
     formats = [(DType.F16, DType.F32, DType.F64), (DType.I8, DType.I16, DType.I32, DType.I64)]
     wider = any(first in f and middle in f and f.index(middle) >= f.index(first) for f in formats)
     return wider and rewriter.put(op.outputs[0], before.inputs[0])
+
+
+def _quantized_again(rewriter: Rewriter, op: Op, before: Op) -> bool:
+    """What was dequantized, quantized and dequantized again with one scale and zero point is what it was.
+
+    q - z is an integer of at most 9 bits: multiplied by a scale and divided by it, each rounded, it is off by less than
+    half in float32, and rounds to itself.
+    """
+    first = rewriter.producer(before.inputs[0])
+    if first is None or first.kind != "dequantize_linear":
+        return False
+    dtypes = {rewriter.type_of(v).dtype for v in (first.inputs[0], op.inputs[0])}
+    if dtypes not in ({DType.U8}, {DType.I8}) or rewriter.type_of(first.outputs[0]).dtype is not DType.F32:
+        return False
+    scales = [rewriter.array(found.inputs[1]) for found in (first, before, op)]
+    number = rewriter.scalar(op.inputs[1])
+    if number is None or rewriter.type_of(op.inputs[1]).elements != 1 or not 2.0**-100 <= number <= 2.0**100:
+        return False
+    zeros = [_zero_point(rewriter, found) for found in (first, before, op)]
+    if not _is_one_number(scales) or not _is_one_number(zeros):
+        return False
+    return rewriter.put(op.outputs[0], first.outputs[0])
+
+
+def _zero_point(rewriter: Rewriter, op: Op) -> Array | None:
+    """The zero point of a quantization or dequantization, 0 where there is none; None where it is no constant."""
+    value = op.inputs[2] if len(op.inputs) > 2 else -1
+    return np.zeros((), dtype=np.uint8) if value < 0 else rewriter.array(value)
+
+
+def _is_one_number(arrays: Sequence[Array | None]) -> bool:
+    """Whether all are constants of one element, and that the same."""
+    known = [array.reshape(-1).tolist() for array in arrays if array is not None and array.size == 1]
+    return len(known) == len(arrays) and all(numbers == known[0] for numbers in known)

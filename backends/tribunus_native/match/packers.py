@@ -14,6 +14,7 @@ from tribunus.phaseir.program import Array
 from tribunus.plan.code import Packing
 from tribunus_native.match.packing import Options, pack_panels, pack_vector
 from tribunus_native.match.quantized import pack as pack_quantized
+from tribunus_native.match.quantized_batch import pack as pack_quantized_batch
 from tribunus_native.match.recurrent import pack as pack_recurrent
 from tribunus_native.match.transposed import pack as pack_transposed
 from tribunus_native.match.windows import pack_narrow_weights, pack_winograd_weights
@@ -27,6 +28,7 @@ PACKERS: Final[Mapping[str, Callable[[Options, Sequence[Array]], Array]]] = Mapp
         "narrow": pack_narrow_weights,
         "recurrent": pack_recurrent,
         "quantized": pack_quantized,
+        "quantized_batch": pack_quantized_batch,
     }
 )
 

@@ -30,17 +30,8 @@ from tribunus_native.match.operands import is_constant, rebind
 from tribunus_native.match.packing import Options, integer_option
 from tribunus_native.match.sizes import Sizes
 from tribunus_native.templates.conv import Window
-from tribunus_native.templates.quantized import (
-    Byte,
-    Bytes,
-    Dot,
-    QuantizedParams,
-    QuantizedPoint,
-    Result,
-    pack_quantized,
-    quantized,
-    quantized_points,
-)
+from tribunus_native.templates.integer_dot import Byte, Dot, QuantizedPoint, Result, quantized_points
+from tribunus_native.templates.quantized import Bytes, QuantizedParams, pack_quantized, quantized
 from tribunus_native.toolchain import Contraction, Cpu
 
 _BYTES = {DType.U8: Byte.U8, DType.I8: Byte.S8}

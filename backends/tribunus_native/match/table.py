@@ -15,6 +15,7 @@ from tribunus_native.match.kernel import Family
 from tribunus_native.match.norms import RowNorm, RowSoftmax
 from tribunus_native.match.pool import Pooling
 from tribunus_native.match.quantized import QuantizedProduct
+from tribunus_native.match.quantized_batch import QuantizedBatch
 from tribunus_native.match.recurrent import Recurrent
 from tribunus_native.match.transposed import Transposed
 from tribunus_native.match.windows import Narrow, Winograd
@@ -27,6 +28,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     Transposed(),
     Gemm(),
     QuantizedProduct(),
+    QuantizedBatch(),
     Attention(),
     RowNorm(),
     RowSoftmax(),

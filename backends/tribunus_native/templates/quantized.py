@@ -1,11 +1,9 @@
 """Integer products and convolutions: 8-bit x, 8-bit weights, exact int32 sums, then int32, requantised or float out.
 
-Imported by: the backend.  Imports: conv (window), csource, epilogue, panels, vecmath.
+Imported by: the backend.  Imports: conv (window), csource, epilogue, integer_dot, panels, vecmath.
 
-sum_k (x[k] - x_zero) * (w[k] - w_zero) is exact in every mode, so all points give the same bits:
-- QUADS: u8 x s8 dot products of four (AVX-512 VNNI); needs w_zero = 0 after the shift of u8 weights;
-- PAIRS: x and w widened to 16 bits, dot products of two (any x86; 255 * 255 * 2 < 2^31, no saturation);
-- SINGLES: int32 multiply and add, any machine.
+sum_k (x[k] - x_zero) * (w[k] - w_zero) is exact in every mode, so all points give the same bits.
+QUADS needs w_zero = 0 after the shift of u8 weights.
 The int32 start holds what zero points and the shift of signed x add (see pack_quantized); a real bias is the shift.
 A convolution first gathers the taps of one output row into scratch, padding as x_zero, so that padding is exact too.
 Zero points are data: layers that differ in them alone share one kernel, which reads them once.
@@ -16,7 +14,6 @@ where padding or requantisation reads them); gathered.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, unique
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +25,6 @@ from tribunus_native.templates.csource import (
     UNROLL,
     Code,
     KernelSource,
-    Param,
     Role,
     Size,
     Slot,
@@ -42,46 +38,20 @@ from tribunus_native.templates.csource import (
     vector_header,
 )
 from tribunus_native.templates.epilogue import Activate, Epilogue, Scalar, epilogue_functions, epilogue_lines
-from tribunus_native.templates.gemm import choose_vectors, most_rows
+from tribunus_native.templates.integer_dot import (
+    Byte,
+    Dot,
+    QuantizedPoint,
+    Result,
+    write_byte_store,
+    write_dot,
+    write_requantisation,
+)
 from tribunus_native.templates.panels import Panels, kind_name
 from tribunus_native.templates.vecmath import vecmath
-from tribunus_native.toolchain import Contraction, Cpu
 
 I32 = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.int8] | npt.NDArray[np.uint8]
-
-
-@unique
-class Dot(Enum):
-    """How many products one instruction sums."""
-
-    QUADS = 4
-    PAIRS = 2
-    SINGLES = 1
-
-
-@unique
-class Byte(Enum):
-    U8 = "uint8_t"
-    S8 = "int8_t"
-
-
-@unique
-class Result(Enum):
-    INT32 = "int32"
-    BYTES = "bytes"  # clip(round(sum * scale + shift) + zero), rounding half to even
-    FLOAT32 = "float32"  # sum * scale + shift, then the epilogue
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuantizedPoint:
-    """One point of the search space; no number changes a bit of the result."""
-
-    dot: Dot
-    lanes: int  # int32 lanes
-    mr: int
-    nv: int
-    contraction: Contraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +183,7 @@ class _Quantized:
         what = "product" if p.window is None else f"convolution {p.window}"
         vector_header(code, f"8-bit {what}, n {p.n}, k {p.k}, {p.result.value} out", p.point.lanes)
         vecmath(code, epilogue_functions(p.epilogue), p.point.lanes, avx512=p.avx512)
-        self.dot_product()
+        write_dot(code, self.dot, p.point.lanes)
         constants(code, {"ROWS": p.rows})
         constant(code, "N", p.n)
         constant(code, "K", p.k)
@@ -229,41 +199,6 @@ class _Quantized:
         self.kernel()
         size = 1 if self.dot is Dot.QUADS else 2
         return KernelSource(code.result(), self.buffers, Workspace(ceil_div(self.line * p.depth * size, 64) * 64))
-
-    def dot_product(self) -> None:
-        """ivec dot(sum, a, b): a holds the same dot.value elements in every lane, b those of each column."""
-        code, bits = self.code, self.p.point.lanes * 32
-        size = self.p.point.lanes * 4
-        code.line(f"typedef int32_t ivec_memory __attribute__((ext_vector_type({self.p.point.lanes}), aligned(4)));")
-        if self.dot is Dot.QUADS:
-            code.line(f"typedef int native_int __attribute__((__vector_size__({size})));")
-            code.line(
-                f"typedef int32_t step_memory __attribute__((ext_vector_type({self.p.point.lanes}), aligned(1)));"
-            )
-            code.text(f"""
-INLINE ivec dot(ivec sum, ivec a, ivec b) {{
-  return (ivec)__builtin_ia32_vpdpbusd{bits}((native_int)sum, (native_int)a, (native_int)b);
-}}
-INLINE ivec spread(const uint8_t *from) {{ int32_t four; __builtin_memcpy(&four, from, 4); return (ivec)(four); }}
-INLINE ivec columns(const int8_t *from) {{ return *(const step_memory *)from; }}
-""")
-        elif self.dot is Dot.PAIRS:
-            code.line(f"typedef short native_short __attribute__((__vector_size__({size})));")
-            code.text(f"""
-INLINE ivec dot(ivec sum, ivec a, ivec b) {{
-  return sum + (ivec)__builtin_ia32_pmaddwd{bits}((native_short)a, (native_short)b);
-}}
-INLINE ivec spread(const int16_t *from) {{ int32_t two; __builtin_memcpy(&two, from, 4); return (ivec)(two); }}
-INLINE ivec columns(const int16_t *from) {{ return *(const ivec_memory *)from; }}
-""")
-        else:
-            lanes = self.p.point.lanes
-            code.line(f"typedef int16_t short_memory __attribute__((ext_vector_type({lanes}), aligned(2)));")
-            code.text("""
-INLINE ivec dot(ivec sum, ivec a, ivec b) { return sum + a * b; }
-INLINE ivec spread(const int16_t *from) { return (ivec)((int32_t)*from); }
-INLINE ivec columns(const int16_t *from) { return __builtin_convertvector(*(const short_memory *)from, ivec); }
-""")
 
     def tile(self, rows: int, vectors: int, tail: int) -> None:
         p, code = self.p, self.code
@@ -294,22 +229,14 @@ INLINE ivec columns(const int16_t *from) { return __builtin_convertvector(*(cons
             code.line("z = z * load(scale + j * LANES) + load(shift + j * LANES);")
             code.line(*epilogue_lines(p.epilogue, p.n, "i", "j * LANES", 0))
         else:
-            least, most = (0, 255) if p.y_byte is Byte.U8 else (-128, 127)
             shift = " + load(shift + j * LANES)" if p.shifts else ""
-            code.line(f"vec t = __builtin_convertvector(acc[i][j], vec) * load(scale + j * LANES){shift};")
-            code.line("// clipped first, rounded half to even by the addition, zero added as an integer: an odd zero")
-            code.line("// added before the rounding would flip ties")
-            zero = p.requantizes_around_zero
-            low, high = (f"(float)({e} - y_zero)" if zero else f"{e}.0f" for e in (least, most))
-            code.line(f"t = at_most(at_least(t, {low}), {high});")
-            code.line(f"const ivec z = (ivec)(t + 12582912.0f) - 0x4b400000{' + y_zero' if zero else ''};")
+            scaled = f"__builtin_convertvector(acc[i][j], vec) * load(scale + j * LANES){shift}"
+            write_requantisation(code, scaled, p.y_byte, around_zero=p.requantizes_around_zero)
         if not tail and p.result is not Result.BYTES:
             pointer = "ivec_memory" if p.result is Result.INT32 else "vec_memory"
             code.line(f"*({pointer} *)({place}) = z;")
         elif not tail:
-            byte = "unsigned char" if p.y_byte is Byte.U8 else "signed char"
-            code.line(f"typedef {byte} bytes __attribute__((ext_vector_type({p.point.lanes}), aligned(1)));")
-            code.line(f"*(bytes *)({place}) = __builtin_convertvector(z, bytes);")
+            write_byte_store(code, place, p.y_byte, p.point.lanes)
         else:
             code.line(f"{lanes}({self.y_type})z[lane];")
 
@@ -410,31 +337,3 @@ INLINE ivec columns(const int16_t *from) { return __builtin_convertvector(*(cons
 def takes_epilogue(epilogue: Epilogue) -> bool:
     """Whether these steps can follow an integer product: those that read no memory."""
     return all(isinstance(step, Activate | Scalar) for step in epilogue)
-
-
-def quantized_rule(rows: Size, n: int, cpu: Cpu) -> QuantizedPoint:
-    """The point chosen without measuring."""
-    if cpu.has_vnni:
-        dot, lanes = Dot.QUADS, 16
-    elif cpu.is_x86:
-        dot, lanes = Dot.PAIRS, cpu.native_lanes
-    else:
-        dot, lanes = Dot.SINGLES, cpu.native_lanes
-    nv = choose_vectors(n, lanes, cpu)
-    most = most_rows(nv, cpu)
-    mr = most if isinstance(rows, Param) else ceil_div(rows, ceil_div(rows, most))
-    return QuantizedPoint(dot=dot, lanes=lanes, mr=mr, nv=nv, contraction=Contraction.FUSED)
-
-
-def quantized_points(rows: Size, n: int, cpu: Cpu) -> tuple[QuantizedPoint, ...]:
-    """The search space, the rule's point first: VNNI and the exact form without it where both exist."""
-    first = quantized_rule(rows, n, cpu)
-    points = [first]
-    dots = [first.dot] + ([Dot.PAIRS] if cpu.has_vnni else [])
-    for dot in dots:
-        for nv in (3, 4, 2, 1):
-            if nv <= ceil_div(n, first.lanes):
-                most = most_rows(nv, cpu)
-                mr = most if isinstance(rows, Param) else ceil_div(rows, ceil_div(rows, most))
-                points.append(QuantizedPoint(dot=dot, lanes=first.lanes, mr=mr, nv=nv, contraction=Contraction.FUSED))
-    return tuple(dict.fromkeys(points))
