@@ -5,18 +5,20 @@ Imported by: session, runner.  Imports: certification, frontend.  Knows no pytes
 
 from __future__ import annotations
 
-import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tribunus.admission.captured import CapturedCase
 from tribunus.admission.policy import STANDARD
 from tribunus.candidates.search import parse_effort
+from tribunus.canon import MAX_INTEGER
 from tribunus.certification.captured_files import load_captured
 from tribunus.certification.choices import load_choices
 from tribunus.certification.pipeline import JitUse, Request
-from tribunus.errors import EnvironmentFault, UsageError
+from tribunus.errors import DimError, EnvironmentFault, UsageError
 from tribunus.frontend.bindings import DimBindings, bindings_from_inputs, parse_dim_options
 from tribunus.frontend.facts import ModelFacts
 from tribunus.frontend.model import inspect_model
@@ -26,6 +28,11 @@ from tribunus.numerics.policy import ComputePolicy
 from tribunus.planning.states import parse_state_options
 from tribunus.targets.detect import host_arch
 from tribunus.targets.target import Target, parse_target
+
+LONGEST_NAME: Final = 120
+"""Of an image: file names that begin with it are allowed everywhere."""
+MOST_JOBS: Final = 1024
+MOST_THREADS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +76,12 @@ def asked(settings: Settings) -> Asked:
     jit = _jit(settings.jit_at_open)
     effort = parse_effort(settings.effort)
     choices = None if settings.choices is None else load_choices(settings.choices)
-    if settings.jobs < 1:
-        raise UsageError(f"--jobs {settings.jobs}", remedy="1 or more")
-    if settings.epoch < 0:
-        raise UsageError(f"--epoch {settings.epoch}", remedy="0 or more")
+    if not 1 <= settings.jobs <= MOST_JOBS:
+        raise UsageError(f"--jobs {settings.jobs}", remedy=f"1 to {MOST_JOBS}")
+    if not 0 <= settings.epoch <= MAX_INTEGER:
+        raise UsageError(f"--epoch {settings.epoch}", remedy=f"0 to {MAX_INTEGER}")
+    if len(settings.name) > LONGEST_NAME:
+        raise UsageError(f"--name has {len(settings.name)} characters", remedy=f"at most {LONGEST_NAME}")
     facts = inspect_model(settings.model, external_data=settings.external_data)
     captured = () if settings.inputs is None else load_captured(settings.inputs, facts)
     request = Request(
@@ -99,14 +108,21 @@ def signer_of(settings: Settings) -> Signer:
 
 
 def require_output(folder: Path) -> None:
-    """Whether ``folder`` is one to write in, or can be made; nothing is made yet.  Raises EnvironmentFault."""
+    """Whether ``folder`` is one to write in, or can be made; nothing stays.  Raises EnvironmentFault.
+
+    It is tried, because permissions say nothing to root, nor about a file system that takes no files.
+    """
     nearest = folder.absolute()
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent
     if not nearest.is_dir():
         raise EnvironmentFault(f"cannot write to {folder}: {nearest} is no folder", remedy="name another --output")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise EnvironmentFault(f"cannot write to {folder}: permission denied", remedy="name another --output")
+    try:
+        with tempfile.TemporaryDirectory(dir=nearest, prefix=".tribunus-"):
+            pass
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise EnvironmentFault(f"cannot write to {folder}: {reason}", remedy="name another --output") from None
 
 
 def _other_shape(captured: Sequence[CapturedCase], facts: ModelFacts) -> str:
@@ -121,14 +137,24 @@ def _other_shape(captured: Sequence[CapturedCase], facts: ModelFacts) -> str:
 
 def _profiles(options: Sequence[str], facts: ModelFacts, captured: Sequence[CapturedCase]) -> tuple[DimBindings, ...]:
     if options:
-        return (parse_dim_options(options, facts),)
+        return (_not_empty(parse_dim_options(options, facts), facts),)
     found = [bindings_from_inputs(facts, {k: v.shape for k, v in c.inputs.items()}) for c in captured]
-    return tuple(dict.fromkeys(found)) or (DimBindings(),)
+    return tuple(dict.fromkeys(_not_empty(bindings, facts) for bindings in found)) or (DimBindings(),)
+
+
+def _not_empty(bindings: DimBindings, facts: ModelFacts) -> DimBindings:
+    """Where no input has an element, no kernel can be checked: nothing that it gives could be wrong."""
+    empty = {name for name, bound in bindings.named if bound.lo == 0}
+    axes = {label for label, _, bound in bindings.axes if bound.lo == 0}
+    if (empty or axes) and all(fact.label in axes or empty.intersection(fact.dims) for fact in facts.inputs):
+        names = ", ".join(sorted(empty | axes))
+        raise DimError(f"{names}: with an extent of 0 no input has an element, and nothing can be checked")
+    return bindings
 
 
 def _target(settings: Settings) -> Target:
-    if settings.threads < 1:
-        raise UsageError(f"--threads {settings.threads}", remedy="1 or more")
+    if not 1 <= settings.threads <= MOST_THREADS:
+        raise UsageError(f"--threads {settings.threads}", remedy=f"1 to {MOST_THREADS}")
     return parse_target(settings.target, host_arch=host_arch(), threads=settings.threads)
 
 

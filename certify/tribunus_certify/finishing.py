@@ -6,6 +6,7 @@ Imported by: session.  Imports: runner, reporting.
 from __future__ import annotations
 
 from tribunus.admission.series import OutcomeKind
+from tribunus.certification.program_check import DISAGREES
 from tribunus.errors import CertificationRejected, InternalError, Interrupted, Mistrusted, NothingToJudge, TribunusError
 from tribunus.image.folders import replace_file
 from tribunus_certify.guard import guarded
@@ -19,7 +20,8 @@ def finish(runner: Runner, pytest_status: int) -> int:
     try:
         status = guarded(lambda: _finish(runner, pytest_status))
     except TribunusError as error:
-        runner.summary.append(f"refused: {error}")
+        if type(error) is not type(runner.problem):  # where the image cannot be written, the report cannot either
+            runner.summary.append(f"refused: {error}")
         status = error.exit_code
     old = runner.settings.output / f"{runner.stem}.tci"
     if runner.sealed is None and old.exists():
@@ -36,10 +38,19 @@ def _finish(runner: Runner, pytest_status: int) -> int:
         runner.problem = error
         runner.summary.append(f"refused: {error}")
         status = error.exit_code
+    runner.summary.extend(_witnesses(runner))
     from tribunus_certify.reporting import write_reports
 
     runner.summary.extend(write_reports(runner))
     return status
+
+
+def _witnesses(runner: Runner) -> list[str]:
+    """What the outputs of other engines say: every one that differs, and how many do not."""
+    found = [receipt for receipt in runner.program_so_far if receipt.witness]
+    odd = [receipt for receipt in found if DISAGREES in receipt.witness]
+    lines = [f"witness of case {receipt.case!r}: {receipt.witness}" for receipt in odd]
+    return [*lines, f"witnesses that agree: {len(found) - len(odd)} of {len(found)}"] if found else []
 
 
 def _unjudged(runner: Runner, pytest_status: int) -> int:

@@ -1,6 +1,6 @@
 """Whatever can go wrong as a TribunusError: one message, one exit code, no traceback.
 
-Imported by: session, walking, finishing.  Imports: errors.
+Imported by: session, walking, finishing.  Imports: errors, ledger.store.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import sqlite3
 from collections.abc import Callable
 from typing import TypeVar
 
-from tribunus.errors import EnvironmentFault, InternalError, Interrupted, LedgerError, TribunusError
+from tribunus.errors import EnvironmentFault, InternalError, Interrupted, TribunusError
+from tribunus.ledger.store import ledger_fault
 
 DEBUG = "TRIBUNUS_DEBUG"
 LONGEST = 400
@@ -30,7 +31,7 @@ def guarded(work: Callable[[], T]) -> T:
     except MemoryError as error:
         raise EnvironmentFault("out of memory", remedy="free memory or raise the limit") from error
     except sqlite3.Error as error:
-        raise LedgerError(f"the ledger cannot be read: {error}") from error
+        raise ledger_fault(error, "the ledger") from error
     except Exception as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST]
         remedy = f"{DEBUG}=1 with the same command shows the traceback; report it together with the command"

@@ -28,7 +28,7 @@ from tribunus.phaseir.layouts import Layout
 from tribunus.planning.assemble import AssembledRegion, Winner
 from tribunus.planning.schedule import Demand
 from tribunus_certify.adversary import HypothesisAdversary
-from tribunus_certify.asking import Settings, asked, signer_of
+from tribunus_certify.asking import LONGEST_NAME, Settings, asked, signer_of
 
 NAME_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
 
@@ -66,7 +66,7 @@ class Runner:
     def name(self) -> str:
         """The image's name: as given, or the model's stem in lower case with other characters as ``-``."""
         given = self.settings.name or self.settings.model.name.removesuffix(".onnx").lower()
-        return "".join(c if c in NAME_LETTERS else "-" for c in given).lstrip("._-") or "model"
+        return "".join(c if c in NAME_LETTERS else "-" for c in given).lstrip("._-")[:LONGEST_NAME] or "model"
 
     @property
     def items(self) -> Sequence[Item]:

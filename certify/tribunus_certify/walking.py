@@ -54,10 +54,11 @@ def _judged(runner: Runner, work: Callable[[], T]) -> T:
     except Interrupted:
         raise KeyboardInterrupt from None
     except TribunusError as error:
-        runner.problem = error
-        if isinstance(error, EnvironmentFault | LedgerError):
-            stop(error)
-        pytest.fail(str(error), pytrace=False)
+        problem = error
+    runner.problem = problem  # outside of the handler, or pytest tells of two errors
+    if isinstance(problem, EnvironmentFault | LedgerError):
+        stop(problem)
+    pytest.fail(str(problem), pytrace=False)
 
 
 def require_served(demand: Demand, request: pytest.FixtureRequest) -> None:

@@ -108,7 +108,8 @@ def _report(arguments: argparse.Namespace) -> int:
         html = arguments.report.with_suffix(".html")
     outputs = [path for path in (html, arguments.md, arguments.junit, arguments.schema) if path is not None]
     named = {path.resolve() for path in outputs}
-    if len(named) != len(outputs) or arguments.report.resolve() in named:
+    sources = (arguments.report, arguments.policy, arguments.baseline)
+    if len(named) != len(outputs) or any(path is not None and path.resolve() in named for path in sources):
         raise UsageError("an output would overwrite another file of this command", remedy="give each a path of its own")
     write_outputs(stored, facts, html=html, markdown=arguments.md, junit=arguments.junit)
     if arguments.schema is not None:

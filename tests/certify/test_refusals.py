@@ -43,6 +43,11 @@ def everything(desk: Desk) -> dict[str, list[str]]:
     np.savez(made / "rank.npz", x=rows[0])
     np.savez(made / "width.npz", x=rows[:, :-1])
     (made / "text.npz").write_text("not an archive")
+    np.save(made / "one.npy", rows)
+    np.savez(made / "objects.npz", x=np.array([{}], dtype=object))
+    np.savez(made / "empty.npz", x=rows[:0])
+    save_case(made / "witness" / "case.npz", 2)
+    np.savez(made / "witness" / "case.ref.npz", z=rows)
     save_case(made / "mixed" / "inside.npz", 2)
     save_case(made / "mixed" / "outside.npz", 9)
     (made / "locked").mkdir()
@@ -77,6 +82,11 @@ def everything(desk: Desk) -> dict[str, list[str]]:
         "rank": inputs("rank.npz"),
         "width": inputs("width.npz"),
         "text": inputs("text.npz"),
+        "one array": inputs("one.npy"),
+        "objects": inputs("objects.npz"),
+        "no row": inputs("empty.npz"),
+        "no rows": small("--dim", "batch=0"),
+        "witness": inputs("witness"),
         "no inputs": inputs("missing"),
         "empty folder": inputs("locked"),
         "outside": [*inputs("mixed"), "--dim", "batch=1:2:5"],
@@ -89,10 +99,15 @@ def everything(desk: Desk) -> dict[str, list[str]]:
         "key": small(*FIXED, "--key", str(made / "key")),
         "jobs": small(*FIXED, "--jobs", "0"),
         "threads": small(*FIXED, "--threads", "0"),
+        "many threads": small(*FIXED, "--threads", "9" * 9),
+        "epoch": small(*FIXED, "--epoch", "9" * 20),
+        "long name": small(*FIXED, "--name", "n" * 300),
+        "no disk": small(*FIXED, "--output", "/proc/nowhere"),
         "output": small(*FIXED, "--output", str(made / "file" / "below")),
         "locked output": small(*FIXED, "--output", str(made / "locked")),
         "ledger": small(*FIXED, "--ledger", str(made / "file" / "ledger")),
         "no ledger": small(*FIXED, "--ledger", str(made / "key")),
+        "a lock": small(*FIXED, "--ledger", str(made / "ledger.lock")),
     }
 
 
@@ -130,7 +145,12 @@ REFUSED: Mapping[str, tuple[int, str]] = {
     "dtype": (42, "input 'x' is float64, float32 was expected"),
     "rank": (42, "input 'x' has rank 1"),
     "width": (42, "case 'width': input 'x' is [2, 15], x "),
-    "text": (42, "is no readable .npz file"),
+    "text": (42, "is no readable .npz file: it is no archive"),
+    "one array": (42, "one.npy holds one array without a name"),
+    "objects": (42, "it holds Python objects, not numbers"),
+    "no row": (42, "batch: with an extent of 0"),
+    "no rows": (42, "batch: with an extent of 0"),
+    "witness": (42, "case.ref.npz has none of the model's outputs"),
     "no inputs": (42, "does not exist"),
     "empty folder": (42, "holds no CASE.npz"),
     "outside": (42, "case 'outside' does not fit batch=1:2:5: x [9, 16]"),
@@ -143,10 +163,15 @@ REFUSED: Mapping[str, tuple[int, str]] = {
     "key": (4, "key"),
     "jobs": (4, "--jobs"),
     "threads": (4, "threads"),
+    "many threads": (4, "--threads 999999999"),
+    "epoch": (4, "--epoch 999"),
+    "long name": (4, "--name has 300 characters"),
+    "no disk": (50, "cannot write to /proc/nowhere"),
     "output": (50, "below"),
     "locked output": (50, "locked"),
     "ledger": (50, "ledger"),
-    "no ledger": (25, "cannot be read"),
+    "no ledger": (25, "cannot be read: it is no database"),
+    "a lock": (25, "would be its own lock"),
 }
 
 
@@ -169,6 +194,18 @@ def test_every_unknown_op_is_named(sessions: Sessions) -> None:
 
 def test_a_refused_session_leaves_no_file(sessions: Sessions) -> None:
     assert not any(said.output.exists() for said in sessions.values())
+
+
+def test_a_witness_of_another_shape_is_told_and_never_decides(fresh: Desk) -> None:
+    cases = fresh.folder / "cases"
+    save_case(cases / "case.npz", 2)
+    np.savez(cases / "case.ref.npz", y=np.zeros((2, WIDTH + 1), np.float32))
+    said = fresh.certify("one.onnx", "--inputs", str(cases), *QUICK)
+    assert said.code == 0 and said.file("tci").is_file(), said.text
+    assert "witness of case 'case': DISAGREES, not compared: witness of y has shape (2, 17)" in said.out
+    np.savez(cases / "case.ref.npz", y=np.maximum(np.load(cases / "case.npz")["x"], 0))
+    said = fresh.certify("one.onnx", "--inputs", str(cases), *QUICK)
+    assert said.code == 0 and "witnesses that agree: 1 of 1" in said.out and "DISAGREES" not in said.text
 
 
 def test_spreading_over_processes_is_refused_with_the_reason(fresh: Desk) -> None:

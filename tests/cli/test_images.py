@@ -10,7 +10,6 @@ import pytest
 
 from tests.cli.conftest import ALICE, Array, Said, a_phaseir, expected
 from tribunus.canon import digest_bytes
-from tribunus.cli.archive import write_arrays
 from tribunus.errors import (
     BlobMissingError,
     EnvironmentFault,
@@ -32,6 +31,7 @@ from tribunus.errors import (
     UsageError,
 )
 from tribunus.image.admissions import decode_lines, encode_lines
+from tribunus.image.arrays import write_arrays
 from tribunus.image.content import to_jsonl
 from tribunus.image.keys import Ed25519Signer
 from tribunus.plan.plan import Plan
@@ -310,3 +310,14 @@ def test_a_file_without_receipts_is_good_but_not_complete(
     assert said.code == 0 and "not in this file" in said.out
     assert refused(tribunus("verify", partial, "--complete"), BlobMissingError)
     assert tribunus("verify", image, "--complete").code == 0
+
+
+@pytest.mark.parametrize("target", ["image", "inputs", "link"])
+def test_run_never_overwrites_what_it_reads(
+    tribunus: Tool, image: Path, inputs: Path, tmp_path: Path, target: str
+) -> None:
+    (tmp_path / "link").symlink_to(inputs)
+    output = {"image": image, "inputs": inputs, "link": tmp_path / "link"}[target]
+    before = output.read_bytes()
+    assert refused(tribunus("run", image, "--inputs", inputs, "--outputs", output), UsageError)
+    assert output.read_bytes() == before

@@ -77,6 +77,13 @@ def test_an_export_never_overwrites_its_source(tribunus: Tool, model: Path) -> N
     assert model.read_bytes() == before
 
 
+def test_a_program_is_never_written_over_its_model(tribunus: Tool, model: Path) -> None:
+    before = model.read_bytes()
+    said = tribunus("phaseir", model, "--dim", "rows=2", "--output", model)
+    assert said.code == 4 and "would overwrite" in said.err
+    assert model.read_bytes() == before
+
+
 def test_an_image_is_exported_with_its_model_only(tribunus: Tool, image: Path, model: Path, tmp_path: Path) -> None:
     said = tribunus("export", image, tmp_path / "out.onnx")
     assert said.code == 4 and "--model" in said.err

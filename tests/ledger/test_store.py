@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -15,8 +16,8 @@ import pytest
 from tests.admission.samples import receipt
 from tribunus.admission.receipt import CHECKS, Check, Verdict
 from tribunus.canon import digest_bytes
-from tribunus.errors import EnvironmentFault, LedgerError
-from tribunus.ledger.store import GENESIS, Ledger
+from tribunus.errors import EnvironmentFault, LedgerError, TribunusError
+from tribunus.ledger.store import GENESIS, Ledger, ledger_fault
 
 KEY = {"op": "relu", "shape": "[4, 8]"}
 
@@ -185,3 +186,43 @@ def test_a_killed_session_loses_at_most_the_receipt_it_was_writing(kept: int, pa
         assert ledger.append(receipt(started_us=0), KEY).sequence == len(entries) + 1
     with Ledger(path) as ledger:
         assert len(list(ledger.all())) == len(entries) + 1
+
+
+def test_nothing_is_left_beside_a_file_that_is_no_ledger(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("my notes")
+    with pytest.raises(LedgerError, match="it is no database"):
+        Ledger(tmp_path / "notes.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_the_database_of_another_program_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE bookmarks (url TEXT)")
+        other.commit()
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match="the database of another program"):
+        Ledger(path)
+    assert path.read_bytes() == before
+
+
+def test_a_ledger_is_not_its_own_lock_nor_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="its own lock"):
+        Ledger(tmp_path / "ledger.lock")
+    with pytest.raises(LedgerError, match="is a folder"):
+        Ledger(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (sqlite3.SQLITE_FULL, EnvironmentFault),
+        (sqlite3.SQLITE_IOERR, EnvironmentFault),
+        (sqlite3.SQLITE_CORRUPT, LedgerError),
+    ],
+)
+def test_a_full_disk_is_no_damage(code: int, kind: type[TribunusError]) -> None:
+    error = sqlite3.OperationalError("told by the database")
+    error.sqlite_errorcode = code
+    assert type(ledger_fault(error, "the ledger")) is kind

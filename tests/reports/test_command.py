@@ -142,10 +142,12 @@ def test_report_without_outputs_writes_the_page_beside_it(scene: Scene) -> None:
 
 def test_report_never_overwrites_its_input_or_one_output_with_another(scene: Scene) -> None:
     out = scene.folder / "same"
-    for words in (["--html", scene.report], ["--html", out, "--md", out]):
+    old = scene.folder / "old.json"
+    old.write_bytes(scene.report.read_bytes())
+    for words in (["--html", scene.report], ["--html", out, "--md", out], ["--html", old, "--baseline", old]):
         with pytest.raises(UsageError):
             run(REPORT, scene.report, *words)
-    assert not out.exists() and load_report(scene.report)
+    assert not out.exists() and load_report(scene.report) and load_report(old)
 
 
 def test_report_compares_with_a_baseline(scene: Scene) -> None:

@@ -1,19 +1,16 @@
 """Captured inputs from files: ``--inputs`` names a folder of ``CASE.npz``, or one such file.
 
-Imported by: certify, cli.  Imports: admission.captured, frontend facts.
+Imported by: certify, cli.  Imports: admission.captured, frontend facts, image.arrays.
 """
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
-
-import numpy as np
 
 from tribunus.admission.captured import CapturedCase
 from tribunus.errors import InputError
 from tribunus.frontend.facts import ModelFacts
-from tribunus.phaseir.program import Array
+from tribunus.image.arrays import read_arrays
 
 WITNESS_SUFFIX = ".ref.npz"
 
@@ -34,17 +31,8 @@ def load_captured(place: Path, facts: ModelFacts) -> tuple[CapturedCase, ...]:
     return tuple(_case(path, facts) for path in files)
 
 
-def load_arrays(path: Path) -> dict[str, Array]:
-    """Arrays of an .npz file in C order, by name.  Raises InputError for anything else."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: np.ascontiguousarray(archive[name]).reshape(archive[name].shape) for name in archive.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} is no readable .npz file: {error}", remedy="write it with numpy.savez") from None
-
-
 def _case(path: Path, facts: ModelFacts) -> CapturedCase:
-    arrays = load_arrays(path)
+    arrays = read_arrays(path)
     for fact in facts.inputs:
         array = arrays.get(fact.label)
         if array is None:
@@ -56,7 +44,11 @@ def _case(path: Path, facts: ModelFacts) -> CapturedCase:
     if unknown := sorted(arrays.keys() - {fact.label for fact in facts.inputs}):
         raise InputError(f"{path}: unknown input {unknown[0]!r}", remedy=_expected(facts))
     reference = path.with_name(path.name.removesuffix(".npz") + WITNESS_SUFFIX)
-    witness = load_arrays(reference) if reference.is_file() else None
+    witness = read_arrays(reference) if reference.is_file() else None
+    labels = [fact.label for fact in facts.outputs]
+    if witness is not None and not witness.keys() & set(labels):
+        known = ", ".join(repr(label) for label in labels)
+        raise InputError(f"{reference} has none of the model's outputs", remedy=f"they are {known}")
     return CapturedCase(path.name.removesuffix(".npz"), arrays, witness)
 
 

@@ -31,11 +31,15 @@ from tribunus.canon import (
     text_to_float,
 )
 from tribunus.certification.stepwise import Stepwise
+from tribunus.errors import InputError
 from tribunus.isolation.program_run import ProgramRun
 from tribunus.numerics.policy import ComputePolicy
-from tribunus.oracle.propagation import ProgramVerdict, judge_program, program_budget
-from tribunus.oracle.witness import WitnessVerdict, compare_witness
+from tribunus.oracle.propagation import ProgramBudget, ProgramVerdict, judge_program, program_budget
+from tribunus.oracle.witness import compare_witness
 from tribunus.phaseir.program import Array, Constants, Program, program_digest
+
+DISAGREES: Final = "DISAGREES"
+"""In the words about a witness: it does not confirm the golden."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +185,7 @@ def judge_case(
             share, reason = max(share, steps.share), _unlike(steps, run)
         verdict = Verdict.PASSED if reason is None else Verdict.REJECTED
         if case.witness is not None:
-            witness = _witness(compare_witness(program, case.witness, budget))
+            witness = _witness(program, case.witness, budget)
     return ProgramReceipt(
         profile=profile,
         case=case.name,
@@ -225,10 +229,15 @@ def _reason(program: Program, judged: ProgramVerdict) -> Reason:
     )
 
 
-def _witness(found: Sequence[WitnessVerdict]) -> str:
+def _witness(program: Program, stored: Mapping[str, Array], budget: ProgramBudget) -> str:
+    """How a witness compares, in words; it never decides, so one that cannot be compared is told too."""
+    try:
+        found = compare_witness(program, stored, budget)
+    except InputError as error:
+        return f"{DISAGREES}, not compared: {error.detail}"
     return "; ".join(
         f"{w.name}: {w.ratio:.3g} of the allowance"
-        + ("" if w.agrees else ", DISAGREES")
+        + ("" if w.agrees else f", {DISAGREES}")
         + (" (reported only)" if w.is_reported_only else "")
         for w in found
     )

@@ -17,7 +17,6 @@ from typing import Final
 
 import numpy as np
 
-from tribunus.cli.archive import Array, read_arrays, write_arrays
 from tribunus.cli.bench_model import bind_model
 from tribunus.cli.bench_turns import Measured, Rounds, Worker, measure_in_turns
 from tribunus.cli.bench_worker import Subject
@@ -25,6 +24,7 @@ from tribunus.cli.command import Command
 from tribunus.cli.opening import opened_image
 from tribunus.cli.output import Document, clip, field, print_json, table, time_text
 from tribunus.errors import InputError, ToolError
+from tribunus.image.arrays import Array, read_arrays, write_arrays
 
 TURNS: Final = Rounds(20, 20)
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tribunus.cli.archive import Array, read_arrays
 from tribunus.cli.bench_worker import Subject
 from tribunus.errors import InternalError, ToolError, TribunusError, UsageError, all_leaves
+from tribunus.image.arrays import Array, read_arrays
 
 _POOLS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 

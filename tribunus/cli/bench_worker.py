@@ -22,8 +22,8 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from tribunus.cli.archive import Array, read_arrays, write_arrays
 from tribunus.errors import TribunusError
+from tribunus.image.arrays import Array, read_arrays, write_arrays
 
 EMPTY_CALLS: Final = 500
 

@@ -14,6 +14,7 @@ from tribunus.cli.command import Command
 from tribunus.cli.image_programs import ImagePrograms, programs_of, with_model
 from tribunus.cli.models import add_model_options, load_model
 from tribunus.cli.output import count_text, field
+from tribunus.cli.places import require_place
 from tribunus.errors import ToolError, UsageError
 from tribunus.image.policy import find_policy
 from tribunus.image.read import open_image
@@ -37,8 +38,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.output.resolve() == arguments.source.resolve():
-        raise UsageError("the output would overwrite the source", remedy="name another file")
+    require_place(arguments.output, arguments.source, arguments.model, arguments.inputs, arguments.trust)
     if arguments.source.suffix == SUFFIX:
         found = _of_image(arguments)
         programs, constants = found.programs, found.constants

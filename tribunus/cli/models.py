@@ -9,10 +9,10 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from tribunus.cli.archive import read_arrays
 from tribunus.errors import InputError
 from tribunus.frontend.bindings import DimBindings, bindings_from_inputs, parse_dim_options
 from tribunus.frontend.model import ImportedModel, import_model, inspect_model
+from tribunus.image.arrays import read_arrays
 
 WITNESS = ".ref.npz"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tribunus.cli.command import Command
 from tribunus.cli.output import field
+from tribunus.cli.places import require_place
 from tribunus.image.normalize import normalize
 
 
@@ -25,6 +26,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    require_place(arguments.image)  # the source may be replaced: it is read whole before
     image_id = normalize(arguments.source, arguments.image)
     print(field("image", image_id))
     print(field("written", str(arguments.image)))

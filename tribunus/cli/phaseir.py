@@ -11,6 +11,7 @@ from typing import Final
 
 from tribunus.cli.command import Command
 from tribunus.cli.models import add_model_options, load_model
+from tribunus.cli.places import require_place
 from tribunus.errors import UsageError
 from tribunus.phaseir.program import Constants, Program
 from tribunus.phaseir.text import op_line, to_text
@@ -32,6 +33,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.model.suffix == IMAGE_SUFFIX:
         return _print_image(arguments)
+    if arguments.output is not None:
+        require_place(arguments.output, arguments.model, arguments.inputs)
     imported, profiles = load_model(arguments.model, arguments)
     texts: list[str] = []
     for program, profile in zip(imported.programs, profiles, strict=True):

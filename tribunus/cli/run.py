@@ -10,11 +10,12 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tribunus.cli.archive import read_arrays, write_arrays
 from tribunus.cli.command import Command
 from tribunus.cli.opening import opened_image, parse_numbers
 from tribunus.cli.output import bytes_text, clip, field, time_text
+from tribunus.cli.places import require_place
 from tribunus.errors import InputError, ProfileError, SelftestDiffers, UsageError
+from tribunus.image.arrays import read_arrays, write_arrays
 from tribunus.runtime.session import Array, Session
 
 
@@ -35,6 +36,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.repeat < 1:
         raise UsageError(f"--repeat {arguments.repeat}", remedy="a number of at least 1")
+    if arguments.outputs is not None:
+        require_place(arguments.outputs, arguments.image, arguments.inputs, arguments.trust)
     dims = parse_numbers(arguments.dim)
     inputs = read_arrays(arguments.inputs)
     with opened_image(arguments.image, arguments.trust) as image:
@@ -45,8 +48,6 @@ def _run(arguments: argparse.Namespace) -> int:
         finally:
             session.close()
     if arguments.outputs is not None:
-        if arguments.outputs.is_dir():
-            raise UsageError(f"{arguments.outputs} is a folder", remedy="name a file: --outputs y.npz")
         write_arrays(arguments.outputs, outputs)
     for name, array in outputs.items():
         print(field("output", f"{clip(repr(name), 50)} {array.dtype}{list(array.shape)}, {bytes_text(array.nbytes)}"))

@@ -17,11 +17,14 @@ from typing import Final
 
 from tribunus.admission.receipt import Check, Receipt, receipt_from_json, receipt_to_json
 from tribunus.canon import Digest, Json, decode, digest_bytes, encode, parse_digest, str_of
-from tribunus.errors import EnvironmentFault, LedgerError
+from tribunus.errors import EnvironmentFault, LedgerError, TribunusError
 
 SCHEMA_VERSION: Final = 2
 GENESIS: Final = Digest("0" * 64)
 _LIMIT: Final = 64 << 20
+_MAGIC: Final = b"SQLite format 3\0"
+_LOCK: Final = ".lock"
+_ANOTHER: Final = "give another file with --ledger; a ledger that was damaged can be moved away, its evidence is lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +47,14 @@ class Ledger:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            _require_ledger(path)
+            self._lock = os.open(path.with_suffix(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise EnvironmentFault(f"the ledger {path} cannot be opened: {error.strerror}") from None
         self._take_lock()
         try:
             self._db = sqlite3.connect(path, isolation_level=None)
+            self._require_own()
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.execute(
@@ -62,7 +67,7 @@ class Ledger:
             row = self._db.execute("SELECT sequence, chain FROM receipts ORDER BY sequence DESC LIMIT 1").fetchone()
         except sqlite3.Error as error:
             os.close(self._lock)
-            raise LedgerError(f"the ledger {path} cannot be read: {error}") from None
+            raise ledger_fault(error, f"the ledger {path}") from None
         self._sequence, self._chain = (0, GENESIS) if row is None else (int(row[0]), parse_digest(str(row[1])))
 
     def __enter__(self) -> Ledger:
@@ -144,6 +149,13 @@ class Ledger:
         self._db.close()
         os.close(self._lock)
 
+    def _require_own(self) -> None:
+        """A database of another program is left as it is.  Raises LedgerError."""
+        names = {str(row[0]) for row in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if names and "receipts" not in names:
+            self.close()
+            raise LedgerError(f"the ledger {self.path} is the database of another program", remedy=_ANOTHER)
+
     def _require_version(self) -> None:
         """A new file gets this version; one of another version is left alone.  Raises LedgerError."""
         found = int(self._db.execute("PRAGMA user_version").fetchone()[0])
@@ -168,6 +180,27 @@ class Ledger:
             ) from None
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+
+def ledger_fault(error: sqlite3.Error, what: str) -> TribunusError:
+    """The refusal that ``error`` means: the disk says no, or the file is no ledger any more."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
+        return EnvironmentFault(f"{what} cannot be written: {error}")
+    return LedgerError(f"{what} cannot be read: {error}", remedy=_ANOTHER)
+
+
+def _require_ledger(path: Path) -> None:
+    """Whether ``path`` is free, or a database: nothing is written beside another file.  Raises LedgerError, OSError."""
+    if path.suffix == _LOCK:
+        raise LedgerError(f"the ledger {path} would be its own lock", remedy="give a file of another suffix")
+    if path.is_dir():
+        raise LedgerError(f"the ledger {path} is a folder", remedy="name a file in it: --ledger FOLDER/ledger.sqlite")
+    if path.exists():
+        with path.open("rb") as file:
+            head = file.read(len(_MAGIC))
+        if head not in (b"", _MAGIC):
+            raise LedgerError(f"the ledger {path} cannot be read: it is no database", remedy=_ANOTHER)
 
 
 def _link(before: str, document: bytes, key: bytes) -> Digest:

@@ -1,6 +1,6 @@
 """Arrays in .npz files: read from a user, written whole or not at all.
 
-Imported by: run, bench, models.  Imports: errors, image.folders; NumPy.  Not the runtime, whose import bench times.
+Imported by: cli, certification.  Imports: errors, image.folders; NumPy.  Not the runtime, whose import bench times.
 """
 
 from __future__ import annotations
@@ -23,19 +23,42 @@ Array = npt.NDArray[np.generic]
 
 # numpy.savez stamps the time into the file and takes no name with "file" in it
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
+_ARCHIVE: Final = b"PK"
+_ONE_ARRAY: Final = b"\x93NUMPY"
+_REMEDY: Final = "write it with numpy.savez"
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """Arrays of an .npz file by name, in row-major order.  Raises InputError."""
+    """Arrays of an .npz file by name, in row-major order.  Raises InputError for anything else."""
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            if isinstance(stored, np.ndarray):
-                raise InputError(f"{path} holds one array without a name", remedy="write it with numpy.savez")
-            return {name: np.asarray(stored[name], order="C") for name in stored.files}
+        with path.open("rb") as stream:
+            _require_archive(path, stream.read(len(_ONE_ARRAY)))
+            stream.seek(0)
+            with np.load(stream, allow_pickle=False) as stored:
+                return {name: _numbers(path, name, stored[name]) for name in stored.files}
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}", remedy="name a file of arrays, .npz") from None
+        reason = error.strerror or "it is damaged"
+        raise InputError(f"{path} cannot be read: {reason}", remedy="name a file of arrays, .npz") from None
+    except MemoryError:
+        raise InputError(f"{path} declares an array larger than memory", remedy=_REMEDY) from None
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        raise InputError(f"{path} is no readable .npz file: {error}", remedy="write it with numpy.savez") from None
+        # NumPy's own sentence would advise to unpickle, which runs whatever the file says
+        what = "it holds Python objects, not numbers" if "allow_pickle" in str(error) else error
+        raise InputError(f"{path} is no readable .npz file: {what}", remedy=_REMEDY) from None
+
+
+def _require_archive(path: Path, head: bytes) -> None:
+    if head == _ONE_ARRAY:
+        raise InputError(f"{path} holds one array without a name", remedy=_REMEDY)
+    if not head.startswith(_ARCHIVE):
+        raise InputError(f"{path} is no readable .npz file: it is {'no archive' if head else 'empty'}", remedy=_REMEDY)
+
+
+def _numbers(path: Path, name: str, stored: object) -> Array:
+    """NumPy gives bytes for a member of the archive that is no array."""
+    if not isinstance(stored, np.ndarray):
+        raise InputError(f"{path}: {name!r} is no array", remedy=_REMEDY)
+    return np.asarray(stored, order="C")
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
