@@ -57,11 +57,10 @@ class Guarded:
 class Kernel:
     """One mapped kernel."""
 
-    def __init__(self, libc: ctypes.CDLL, flat: FlatCode) -> None:
-        self.flat = flat
+    def __init__(self, libc: ctypes.CDLL, code: bytes) -> None:
         self._libc = libc
-        self._map = mmap.mmap(-1, max(PAGE, -(-len(flat.code) // PAGE) * PAGE))
-        self._map.write(flat.code)
+        self._map = mmap.mmap(-1, max(PAGE, -(-len(code) // PAGE) * PAGE))
+        self._map.write(code)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(len(self._map)), _READ | _EXECUTE):
             raise OSError("mprotect")
@@ -94,12 +93,15 @@ class Lab:
     def build(self, source: str, cpu: Cpu, contraction: Contraction = Contraction.FUSED) -> FlatCode:
         return build_flat(source, cpu, contraction, self.toolchain, self.scratch)
 
+    def mapped(self, code: bytes) -> Kernel:
+        return Kernel(self._libc, code)
+
     def kernel(self, source: KernelSource, cpu: Cpu, contraction: Contraction = Contraction.FUSED) -> Kernel:
         key = (source.text, cpu, contraction)
         if key not in self._built:
             flat = self.build(source.text, cpu, contraction)
             assert audit_flat(flat.code, flat.text_size, is_arm=not cpu.is_x86) == ()
-            self._built[key] = Kernel(self._libc, flat)
+            self._built[key] = self.mapped(flat.code)
         return self._built[key]
 
     def run(

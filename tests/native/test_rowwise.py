@@ -85,6 +85,21 @@ def test_softmax(lab: Lab, kind: SoftmaxKind, rows: int, n: int) -> None:
         assert np.allclose(y, exact, rtol=3e-7, atol=1e-6)
 
 
+@pytest.mark.parametrize("top", [0, 3313, 6624])
+def test_what_vanishes_beside_the_largest_exponential_still_counts(top: int, lab: Lab) -> None:
+    """Each of the others is below half an ulp of 1, all together are 2e-4 of the sum."""
+    n = 6625
+    params = SoftmaxParams(
+        rows=1, n=n, kind=SoftmaxKind.SOFTMAX, point=softmax_rule(n, lab.cpu), avx512=lab.cpu.has_avx512
+    )
+    x = np.full((1, n), -17.4, dtype=np.float32)
+    x[0, top] = 0
+    y = np.zeros((1, n), dtype=np.float32)
+    lab.run(softmax(params), [x, y])
+    exact = 1 / np.exp(x.astype(np.float64)).sum()
+    assert abs(float(y[0, top]) - exact) < 1.5e-6
+
+
 def test_softmax_of_masked_and_special_rows(lab: Lab) -> None:
     params = SoftmaxParams(
         rows=5, n=21, kind=SoftmaxKind.SOFTMAX, point=softmax_rule(21, lab.cpu), avx512=lab.cpu.has_avx512

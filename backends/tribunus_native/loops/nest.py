@@ -1,6 +1,6 @@
 """Loop nests over elementwise expressions: maps, and reductions of a mapped value.
 
-Imported by: lower and the stages.  Imports: frame, expression, ctypes.
+Imported by: lower and the stages.  Imports: frame, expression, run, ctypes.
 
 Axes are put into memory order, neighbours that every operand walks alike are merged, and the innermost axis is cut
 into vectors.  What does not change along it is computed once a row.  Order of a sum: ACCUMULATORS vectors in turn,
@@ -21,6 +21,7 @@ from tribunus_native.loops import wide as f64
 from tribunus_native.loops.ctypes import STORAGE, compute_dtype, is_signed, literal, splat, vector
 from tribunus_native.loops.expression import QUANTIZE_CLIP, Call, expression, function_text
 from tribunus_native.loops.frame import Frame, Tensor, plus, times
+from tribunus_native.loops.run import copy_run
 
 ACCUMULATORS = 4
 
@@ -272,6 +273,10 @@ class _Nest:
         else:
             end = n
             code.line(f"int64_t {j} = 0;")
+        if self._moves_runs(inner):
+            function = copy_run(self.frame, self.out.dtype, self.unroll)
+            code.line(f"{function}({self.pointers[0]} + {j}, {self.target} + {j}, {end} - {j});")
+            return
         known = inner.extent if isinstance(inner.extent, int) else None
 
         def body(index: str, count: str) -> None:
@@ -291,6 +296,13 @@ class _Nest:
         if known is None or known % lanes or self.frame.parallel:
             with code.block(f"if ({j} < {end})"):
                 body(j, f"{end} - {j}")
+
+    def _moves_runs(self, inner: Axis) -> bool:
+        """Whether a row is moved as it is, and its length leaves open how many vectors it takes."""
+        node = self.nodes[0]
+        same = len(self.nodes) == 1 and isinstance(node, Leaf) and node.tensor.dtype is self.out.dtype
+        known = isinstance(inner.extent, int) and inner.extent >= self.frame.lanes
+        return same and inner.strides == (1, 1) and not known
 
     def emit_reduce(self) -> None:
         axes = self.axes

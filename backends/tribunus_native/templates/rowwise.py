@@ -216,6 +216,14 @@ class SoftmaxParams:
     avx512: bool
 
 
+SUMMED = 16
+"""Vectors of a row that are summed before their sum joins the total.
+
+The largest exponential is 1, most others are far below an ulp of it: added one by one to a total that holds the 1 they
+vanish, all in the same direction.
+"""
+
+
 def softmax(params: SoftmaxParams) -> KernelSource:
     """The C text of one softmax over the last axis.  A row of -Inf only gives NaN, as the formula does."""
     p, code = params, Code()
@@ -224,6 +232,7 @@ def softmax(params: SoftmaxParams) -> KernelSource:
     functions = frozenset({"vec_exp"} | ({"vec_log"} if p.kind is SoftmaxKind.LOG_SOFTMAX else set()))
     vecmath(code, functions, p.point.lanes, avx512=p.avx512)
     constants(code, {"ROWS": p.rows, "N": p.n})
+    constant(code, "BLOCK", SUMMED * p.point.lanes, "elements that are summed before the row's total is added to")
     code.line("")
     for rows in sorted({p.point.rows, 1}, reverse=True):
         softmax_rows(code, rows, p.kind)
@@ -252,10 +261,14 @@ def softmax_rows(code: Code, rows: int, kind: SoftmaxKind) -> None:
         with code.block("for (int64_t j = 0; j < full; j += LANES)"), code.block(each):
             code.line("const vec t = load(x + i * n + j);", "most[i] = most[i] < t ? t : most[i];")
         code.line(f"{each} top[i] = max_lanes(most[i]);")
-        with code.block("for (int64_t j = 0; j < full; j += LANES)"), code.block(each):
-            code.line("const vec t = vec_exp(load(x + i * n + j) - top[i]);", "total[i] += t;")
-            if not log:
-                code.line("store(y + i * n + j, t);")
+        with code.block("for (int64_t block = 0; block < full; block += BLOCK)"):
+            code.line("const int64_t end = block + BLOCK < full ? block + BLOCK : full;")
+            code.line(f"vec sum[{rows}];", f"{each} sum[i] = splat(0.0f);")
+            with code.block("for (int64_t j = block; j < end; j += LANES)"), code.block(each):
+                code.line("const vec t = vec_exp(load(x + i * n + j) - top[i]);", "sum[i] += t;")
+                if not log:
+                    code.line("store(y + i * n + j, t);")
+            code.line(f"{each} total[i] += sum[i];")
         with code.block("if (rest)"), code.block(each):
             code.line("const vec t = vec_exp(load_part(x + i * n + full, rest, low) - top[i]);")
             code.line("// lanes past the row stay out of the sum even where top is -Inf and they are NaN")
