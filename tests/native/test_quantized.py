@@ -7,14 +7,18 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tribunus_native.match.quantized import match_quantized
 from tribunus_native.templates.conv import Window
 from tribunus_native.templates.csource import Param
 from tribunus_native.templates.epilogue import Activate, Activation
-from tribunus_native.templates.integer_dot import Byte, Dot, Result, quantized_points, quantized_rule
+from tribunus_native.templates.integer_dot import MOST_DEPTH, Byte, Dot, Result, quantized_points, quantized_rule
 from tribunus_native.templates.quantized import QuantizedParams, pack_quantized, quantized
 from tribunus_native.toolchain import Cpu
 
+from tests.native.groups import GroupBuilder
+from tribunus.candidates.model import Signature
 from tribunus.errors import InternalError
+from tribunus.numerics.dtypes import DType
 
 from .conftest import Array, Lab
 
@@ -165,3 +169,17 @@ def test_points_offer_both_exact_forms_where_both_exist() -> None:
     assert {point.dot for point in quantized_points(400, 384, Cpu.ZNVER4)} == {Dot.QUADS, Dot.PAIRS}
     assert {point.dot for point in quantized_points(400, 384, Cpu.X86_64_V3)} == {Dot.PAIRS}
     assert {point.dot for point in quantized_points(400, 384, Cpu.AARCH64)} == {Dot.SINGLES}
+
+
+def stored_product(k: int) -> Signature:
+    """Bytes times stored bytes, both dequantized."""
+    b = GroupBuilder()
+    x, w = b.x(2, k, dtype=DType.U8), b.w(k, 3, dtype=DType.I8, array=np.ones((k, 3)))
+    left = b.op("dequantize_linear", x, b.w(array=0.5), axis=-1)
+    right = b.op("dequantize_linear", w, b.w(array=0.25), axis=-1)
+    return b.group("qdq_matmul", b.op("matmul", left, right)).signature
+
+
+def test_products_whose_sums_may_overflow_are_left_to_others() -> None:
+    assert match_quantized(stored_product(MOST_DEPTH)) is not None
+    assert match_quantized(stored_product(MOST_DEPTH + 1)) is None

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from tribunus_native.backend import NativeBackend
 from tribunus_native.match.quantized_batch import match_batch
-from tribunus_native.templates.quantized_batch import MOST_DEPTH
+from tribunus_native.templates.integer_dot import MOST_DEPTH
 from tribunus_native.toolchain import Cpu, Toolchain, find_toolchain
 
 from tests.native.conftest import host_cpus

@@ -30,7 +30,7 @@ from tribunus_native.match.operands import is_constant, rebind
 from tribunus_native.match.packing import Options, integer_option
 from tribunus_native.match.sizes import Sizes
 from tribunus_native.templates.conv import Window
-from tribunus_native.templates.integer_dot import Byte, Dot, QuantizedPoint, Result, quantized_points
+from tribunus_native.templates.integer_dot import MOST_DEPTH, Byte, Dot, QuantizedPoint, Result, quantized_points
 from tribunus_native.templates.quantized import Bytes, QuantizedParams, pack_quantized, quantized
 from tribunus_native.toolchain import Contraction, Cpu
 
@@ -103,7 +103,9 @@ def match_quantized(signature: Signature) -> Quantized | None:
     if len(used) != len(ops) or any(op not in used for op in ops):
         return None
     found = _operands(signature, product, x_op, w_op, last)
-    return None if found is None or not _is_bias(signature, bias, found.n) else replace(found, bias=bias)
+    if found is None or found.k > MOST_DEPTH or not _is_bias(signature, bias, found.n):
+        return None
+    return replace(found, bias=bias)
 
 
 def _is_bias(signature: Signature, bias: tuple[int, ...], n: int) -> bool:

@@ -28,9 +28,9 @@ from tribunus_native.match.layouts import all_row_major
 from tribunus_native.match.operands import is_constant, rebind
 from tribunus_native.match.packing import Options
 from tribunus_native.match.sizes import Sizes
-from tribunus_native.templates.integer_dot import Byte, Dot, QuantizedPoint, quantized_points
+from tribunus_native.templates.integer_dot import MOST_DEPTH, Byte, Dot, QuantizedPoint, quantized_points
 from tribunus_native.templates.panels import Panels
-from tribunus_native.templates.quantized_batch import MOST_DEPTH, BatchAxis, QuantizedBatchParams, quantized_batch
+from tribunus_native.templates.quantized_batch import BatchAxis, QuantizedBatchParams, quantized_batch
 from tribunus_native.toolchain import Contraction, Cpu
 
 _BYTES = {DType.U8: Byte.U8, DType.I8: Byte.S8}

@@ -11,10 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, unique
+from typing import Final
 
 from tribunus_native.templates.csource import Code, Param, Size, ceil_div
 from tribunus_native.templates.gemm import choose_vectors, most_rows
 from tribunus_native.toolchain import Contraction, Cpu
+
+MOST_DEPTH: Final = 1 << 14
+"""Products of 8-bit numbers, zero points subtracted, whose sum no int32 step on the way to it can overflow."""
 
 
 @unique

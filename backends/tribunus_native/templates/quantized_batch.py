@@ -15,7 +15,6 @@ Buffers: x, w; y; numbers (x_zero, w_zero, y_zero, the bits of the float scale);
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from tribunus_native.templates.csource import (
     ENTRY,
@@ -44,8 +43,6 @@ from tribunus_native.templates.integer_dot import (
 )
 from tribunus_native.templates.panels import Panels, kind_name
 from tribunus_native.templates.vecmath import vecmath
-
-MOST_DEPTH: Final = 1 << 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
