@@ -8,17 +8,20 @@ Imported by: cli, through the entry points ``tribunus.commands``.  Imports: opti
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from tribunus.cli.command import Command
-from tribunus.errors import ToolError, UsageError
+from tribunus.errors import Interrupted, ToolError, UsageError
 from tribunus_certify.options import OPTIONS, Option
 
 PLUGIN: Final = "tribunus_certify.plugin"
 SUITES: Final = "tribunus_certify"
+SESSION: Final = "tribunus_certify.session"
+"""Loaded when a certification begins."""
 SETTINGS: Final = Path(__file__).with_name("certify.ini")
 """pytest's settings for the suites: those of the folder in which somebody certifies belong to other tests."""
 
@@ -59,7 +62,10 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ToolError("certifying needs pytest", remedy="pip install 'tribunus-compute[certify]'")
     import pytest
 
-    return int(pytest.main(pytest_words(arguments.passed_on)))
+    status = int(pytest.main(pytest_words(arguments.passed_on)))
+    if status == Interrupted.exit_code and SESSION not in sys.modules:
+        raise Interrupted("interrupted before anything was checked")  # pytest says nothing so early
+    return status
 
 
 def pytest_words(passed_on: Sequence[str]) -> list[str]:

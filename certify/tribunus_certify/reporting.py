@@ -150,8 +150,9 @@ def _signature(runner: Runner, demand: Demand) -> SignatureRow:
     signature = demand.signature
     draft, uses = _place(certification.drafts, demand)
     work = work_of(signature, signature.program.scope.optimum())
-    peaks = None if certification.bench.meter is None else certification.bench.meter.seen
-    timed = peaks is not None and any(r.timing is not None for i in certification.items_of(demand) for r in i.receipts)
+    timed = any(r.timing is not None for i in certification.items_of(demand) for r in i.receipts)
+    meter = certification.bench.meter if timed else None
+    peaks = None if meter is None else meter.seen or meter.best  # of reused receipts nothing may have been measured
     contest = certification.contests.get(demand)
     chosen = None
     if contest is not None:
@@ -173,8 +174,8 @@ def _signature(runner: Runner, demand: Demand) -> SignatureRow:
         used=demand in certification.demands,
         flops=int(work.weighted),
         bytes=work.nbytes,
-        budget_ns=work.budget_ns(peaks, certification.request.policy.slack) if peaks is not None and timed else 0,
-        floor_ns=work.floor_ns(peaks) if peaks is not None and timed else 0,
+        budget_ns=work.budget_ns(peaks, certification.request.policy.slack) if peaks is not None else 0,
+        floor_ns=work.floor_ns(peaks) if peaks is not None else 0,
         chosen=chosen,
         why="fastest of the admitted" if chosen is not None else "no admitted candidate",
     )

@@ -121,14 +121,20 @@ def _word(text: str, instead: str) -> str:
 
 def repro(report: Report) -> dict[str, Plain]:
     """Templates of the lines that repeat a receipt; the page fills the braces."""
-    common = (
-        f"--model {_word(report.model.file, 'MODEL.onnx')} --target {_word(report.session.target_option, 'TARGET')}"
-    )
-    short = f"tribunus certify {common} --check {{check}} -k {{signature}}/{{candidate}}"
+    model, target = _word(report.model.file, "MODEL.onnx"), _word(report.session.target_option, "TARGET")
+    common = f"--model {model}{_shapes(report)} --target {target} --effort {_word(report.session.effort, 'EFFORT')}"
+    short = f"tribunus certify {common} -k {{signature}}/{{candidate}}"
     if report.image is not None:
         short = f"tribunus recertify {_word(report.image.file, 'IMAGE.tci')} --receipt {{receipt}}"
     return {
         "short": short,
-        "pytest": f"pytest certify/ {common} -k '{{signature}}/{{candidate}}' "
-        "--check {check} --vector {vector} --seed {seed}",
+        "pytest": f"pytest certify/ {common} -k '{{signature}}/{{candidate}}'",
     }
+
+
+def _shapes(report: Report) -> str:
+    """Options that give a model's free dims their bounds; where inputs gave them, the reader has those."""
+    if report.model.dims:
+        bounds = (f"{dim.name}={dim.low}:{dim.opt}:{dim.high}" for dim in report.model.dims)
+        return "".join(f" --dim {_word(text, 'NAME=MIN:OPT:MAX')}" for text in bounds)
+    return " --inputs CASES/" if any("=" in phase.dims for phase in report.plan.phases) else ""

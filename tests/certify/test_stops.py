@@ -82,3 +82,14 @@ def test_a_second_session_on_the_ledger_is_refused_by_name(fresh: Desk) -> None:
 def test_ctrl_c_while_preparing_ends_with_its_own_code(fresh: Desk) -> None:
     said = fresh.certify("one.onnx", *FIXED, "-p", "odd_session", extra={"ODD": "early"})
     assert said.code == 2 and "E_INTERRUPTED" in said.err and no_traceback(said)
+
+
+def test_stores_beside_the_ledger_may_be_damaged_or_lost(fresh: Desk) -> None:
+    """Receipts are reused, but what they were judged by was measured in a session that left nothing else."""
+    assert fresh.certify("one.onnx", *FIXED).code == 0
+    for store in ("artifacts", "documents", "goldens"):
+        for path in (fresh.ledger().parent / store).iterdir():
+            path.write_bytes(b"damaged")
+    said = fresh.certify("one.onnx", *FIXED)
+    assert said.code == 0 and no_traceback(said), said.text
+    assert "receipts reused from the ledger: 5" in said.out and said.report()["state"] == "admitted"

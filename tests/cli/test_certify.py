@@ -57,6 +57,13 @@ def test_help_needs_no_pytest() -> None:
     assert done.stdout.splitlines()[-1] == "False False False"
 
 
+def test_who_stops_it_while_it_loads_is_told(tribunus: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pytest, "main", lambda words: 2)
+    monkeypatch.delitem(sys.modules, command.SESSION, raising=False)
+    said = tribunus("certify", "--model", "m.onnx")
+    assert said.code == 2 and said.err.startswith("refused: E_INTERRUPTED: ")
+
+
 def test_all_words_are_handed_to_pytest_as_they_were_given(tribunus: Tool, words: list[list[str]]) -> None:
     given = ["--model", "m.onnx", "-k", "matmul and not copy", "-x", "--dim", "rows=1:2:8", "--junitxml=out.xml", "-vv"]
     assert tribunus("certify", *given).code == 1

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import ALICE, Said
+from tribunus.errors import UsageError
 from tribunus.image.keys import load_private_key
 from tribunus.image.policy import ensure_development_key
 
@@ -69,3 +73,27 @@ def test_trusting_twice_changes_nothing(tribunus: Tool, tmp_path: Path) -> None:
     before = policy.read_bytes()
     assert tribunus("keys", "trust", tmp_path / "k.pub", "--policy", policy).code == 23
     assert policy.read_bytes() == before
+
+
+def test_a_key_that_the_disk_has_no_room_for_leaves_no_half_of_it(
+    tribunus: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    real = os.fsync
+
+    def full(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) > 1:  # the secret half finds room, the public one does not
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    said = tribunus("keys", "generate", tmp_path / "release.key")
+    assert said.code == 50 and len(calls) == 2
+    assert not list(tmp_path.glob("*release*"))
+
+
+def test_what_is_no_private_key_is_called_so_whatever_its_permissions(tribunus: Tool, tmp_path: Path) -> None:
+    tribunus("keys", "generate", tmp_path / "release.key")
+    with pytest.raises(UsageError, match="holds no private key"):
+        load_private_key(tmp_path / "release.key.pub")

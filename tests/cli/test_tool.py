@@ -228,3 +228,36 @@ def test_the_page_names_every_error_and_code() -> None:
     tree = [leaf for leaf in all_leaves() if leaf.__module__ == "tribunus.errors"]
     assert len(tree) > 60
     assert all(f"`{leaf.name}`" in text and f"| {leaf.exit_code} |" in text for leaf in tree)
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_streams_that_the_caller_closed_are_no_files_of_ours(closed: tuple[int, ...], tmp_path: Path) -> None:
+    """With a closed standard output the next file that is opened would be number 1, and answers would go into it."""
+    read, write = os.pipe()
+    script = (
+        "import os, sys\n"
+        "from tribunus.cli.command import Command\n"
+        "from tribunus.cli import tool\n"
+        "def run(arguments):\n"
+        f"    with open({str(tmp_path / 'file')!r}, 'wb') as file:\n"
+        "        print('an answer', flush=True)\n"
+        "        os.system('echo a child')\n"
+        f"        os.write({write}, str(file.fileno()).encode())\n"
+        "    return 0\n"
+        "tool.find_command = lambda name: Command('extra', 'x', lambda parser: None, run)\n"
+        "sys.exit(tool.run_tool(['extra']))\n"
+    )
+
+    def close() -> None:
+        for number in closed:
+            os.close(number)
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], preexec_fn=close, pass_fds=(write,), capture_output=True, check=False, cwd=ROOT
+    )
+    os.close(write)
+    number = os.read(read, 10)
+    os.close(read)
+    assert done.returncode == 0, done.stderr
+    assert int(number) > 2 and (tmp_path / "file").read_bytes() == b""
+    assert (1 in closed) == (done.stdout == b"") and b"Traceback" not in done.stderr

@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 from types import ModuleType
 
 import pytest
+from tribunus_reports import chain
 from tribunus_reports.command import page_facts
 from tribunus_reports.display import visible
 from tribunus_reports.html import html_page, script_safe
@@ -103,7 +104,7 @@ def test_lines_to_paste_stay_one_word_an_argument(hostile: Report, builders: Mod
     assert isinstance(repro, dict) and isinstance(approve, dict)
     words = shlex.split(str(repro["pytest"]))
     assert words[words.index("--model") + 1] == hostile.model.file
-    assert set(re.findall(r"\{(\w+)\}", str(repro["pytest"]))) == {"signature", "candidate", "check", "vector", "seed"}
+    assert set(re.findall(r"\{(\w+)\}", str(repro["pytest"]))) == {"signature", "candidate"}
     assert "--report REPORT.json" in str(approve["approve"])
 
 
@@ -193,3 +194,15 @@ def test_misleading_characters_become_visible() -> None:
     assert visible("a\u202eb") == "a<U+202E>b"
     assert visible("\ud800\x00\n") == "<U+D800><U+0000><U+000A>"
     assert visible("x" * 500, 100) == "x" * 50 + "…" + "x" * 50
+
+
+@pytest.mark.parametrize("kind", ["admitted", "rejected"])
+def test_lines_that_repeat_a_receipt_use_options_that_exist(builders: ModuleType, kind: str) -> None:
+    from tribunus_certify.options import OPTIONS
+
+    known = {option.name for option in OPTIONS} | {"-k", "--receipt"}
+    for line in chain.repro(builders.a_report(kind)).values():
+        words = shlex.split(str(line))
+        assert {word for word in words if word.startswith("-")} <= known
+        if "recertify" not in words:
+            assert words[words.index("--dim") + 1] == "S=1:128:1024"

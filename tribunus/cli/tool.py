@@ -46,6 +46,7 @@ class PluginPoint(Protocol):
 
 def run_tool(argv: Sequence[str]) -> int:
     """Run the command that ``argv`` names; print its refusal, if any; return the exit code."""
+    _open_standard_streams()
     as_json = "--json" in argv
     try:
         status = _guarded(lambda: _dispatch(argv))
@@ -59,6 +60,23 @@ def run_tool(argv: Sequence[str]) -> int:
     except TribunusError as error:
         return _refuse(error, as_json)
     return status
+
+
+def _open_standard_streams() -> None:
+    """Standard input, output and error that the caller closed are opened on nothing.
+
+    Else the next files that are opened would get their numbers, and what others print would go into them.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)  # the lowest free number
+            os.set_inheritable(opened, True)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
 
 
 def _guarded(work: Callable[[], int]) -> int:

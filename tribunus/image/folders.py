@@ -53,12 +53,16 @@ def replace_file(path: Path, data: bytes, mode: int) -> None:
 
 
 def write_new_file(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that must not exist yet, and wait until it is on disk.  Raises OSError."""
+    """Write a file that must not exist yet, and wait until it is on disk; nothing or all of it.  Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with open(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ read and nowhere else.
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,6 +33,7 @@ _SMALL_ORDER: Final = frozenset({0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8})
 _SPKI_PREFIX: Final = bytes.fromhex("302a300506032b6570032100")
 _PKCS8_PREFIX: Final = bytes.fromhex("302e020100300506032b657004220420")
 _MAX_KEY_FILE: Final = 16384
+_PRIVATE: Final = b"PRIVATE KEY-----"
 
 
 class Signer(Protocol):
@@ -187,8 +189,6 @@ def _read_key_file(path: Path, *, private: bool) -> bytes:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise UsageError(f"{path} is no regular file", remedy="name a key file")
-            if private and stat.S_IMODE(status.st_mode) & 0o077:
-                raise UsageError(f"{path} can be read or written by others", remedy=f"chmod 600 {path}")
             data = file.read(_MAX_KEY_FILE + 1)
     except OSError as error:
         raise EnvironmentFault(
@@ -196,6 +196,10 @@ def _read_key_file(path: Path, *, private: bool) -> bytes:
         ) from None
     if len(data) > _MAX_KEY_FILE:
         raise UsageError(f"{path} is too long for a key", remedy="name a key file")
+    if private and len(data) != 32 and _PRIVATE not in data:
+        raise UsageError(f"{path} holds no private key", remedy="name the secret file of `tribunus keys generate`")
+    if private and stat.S_IMODE(status.st_mode) & 0o077:
+        raise UsageError(f"{path} can be read or written by others", remedy=f"chmod 600 {shlex.quote(str(path))}")
     return data
 
 
