@@ -77,11 +77,26 @@ def test_runs_of_any_length_are_moved_exactly(dtype: DType, lab: Lab, tmp_path: 
     assert [n for n in range(1, 71) if copier.wrong(d0=n, d1=3)] == []
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("back", [False, True])
+def test_a_batch_that_lies_inside_is_moved_exactly(back: bool, parts: int, lab: Lab, tmp_path: Path) -> None:
+    """At batch 1 such a copy transposes nothing, and has code of its own."""
+    orders: tuple[Order, Order] = ((0, 1, 2), (1, 2, 0))
+    copier = Copier(lab, tmp_path, a_copy((D1, D0, 15), DType.F32), orders[::-1] if back else orders, parts)
+    assert [(n, b) for n in (1, 5, 16, 41) for b in (1, 2, 3, 4, 6) if copier.wrong(d0=n, d1=b)] == []
+
+
+def test_a_square_of_one_symbol_is_transposed_exactly(lab: Lab, tmp_path: Path) -> None:
+    copier = Copier(lab, tmp_path, a_copy((2, D0, D0), DType.F32), ((0, 1, 2), (0, 2, 1)))
+    assert [n for n in range(1, 71) if copier.wrong(d0=n)] == []
+
+
 @pytest.mark.parametrize("run", [1, 2, 3, 7, 8, 15, 16, 24, 33])
 def test_short_runs_between_symbolic_axes_are_moved_exactly(run: int, lab: Lab, tmp_path: Path) -> None:
-    """Heads of an attention: from batch, step, (q, k, v), head to (q, k, v), batch, head, step; then keys on edge."""
+    """Heads of an attention: from batch, step, (q, k, v), head to others; keys on edge; batch inside."""
     group = a_copy((3, D1, 8, D0, run), DType.F32)
-    for orders in (((1, 3, 0, 2, 4), (0, 1, 2, 3, 4)), ((1, 3, 0, 2, 4), (0, 1, 2, 4, 3))):
+    for target in ((0, 1, 2, 3, 4), (0, 1, 2, 4, 3), (0, 2, 3, 4, 1)):
+        orders = ((1, 3, 0, 2, 4), target)
         copier = Copier(lab, tmp_path, group, orders)
         assert [(n, b) for n in (1, 5, 16, 41) for b in (1, 3) if copier.wrong(d0=n, d1=b)] == []
 

@@ -14,25 +14,40 @@ from dataclasses import replace
 from tribunus.errors import InternalError
 from tribunus.phaseir import dims
 from tribunus.phaseir.attributes import F32
-from tribunus.phaseir.dims import Dim
+from tribunus.phaseir.dims import Dim, Sym
 from tribunus.phaseir.layouts import row_major
 from tribunus.phaseir.program import Op
 from tribunus_native.loops.context import Group
 from tribunus_native.loops.ctypes import STORAGE, compute_dtype, literal
 from tribunus_native.loops.frame import Frame, Tensor, dense, plus, times
 from tribunus_native.loops.nest import emit_copy
-from tribunus_native.loops.transpose import emit_transpose, transposes
+from tribunus_native.loops.transpose import emit_transpose, transposes, vanishing
 
 Emitter = Callable[[Group, Op], None]
 
 
 def copy(frame: Frame, source: Tensor, out: Tensor) -> None:
-    """Copy by whatever suits the strides."""
+    """Copy by whatever suits the strides; where a symbol decides what that is, 1 has a version of its own."""
     source = source.expanded(out.shape)
-    if transposes(source, out):
-        emit_transpose(frame, source, out)
-    else:
+    if not transposes(source, out):
         emit_copy(frame, source, out)
+        return
+    symbol = vanishing(frame, source, out)
+    if symbol is None:
+        emit_transpose(frame, source, out)
+        return
+    with frame.code.block(f"if ({frame.c(symbol)} == 1)"):
+        copy(frame, _at_one(source, symbol), _at_one(out, symbol))
+    with frame.code.block("else"):
+        emit_transpose(frame, source, out)
+
+
+def _at_one(tensor: Tensor, symbol: Sym) -> Tensor:
+    """The same memory where the symbol is 1."""
+    shape, strides = (
+        tuple(dims.substitute(d, {symbol.name: 1}) for d in each) for each in (tensor.shape, tensor.strides)
+    )
+    return replace(tensor, shape=shape, strides=strides)
 
 
 def _deliver(group: Group, value: int, view: Tensor) -> None:

@@ -12,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tribunus.numerics.dtypes import DType
 from tribunus.phaseir import dims
-from tribunus.phaseir.dims import Dim
+from tribunus.phaseir.dims import Dim, Sym
 from tribunus_native.loops.ctypes import STORAGE
 from tribunus_native.loops.frame import Frame, Tensor, plus, times
 
 WIDEST = 16
 """Rows of the largest tile."""
 SMALLEST = 4
-"""Rows of the smallest tile; thinner matrices are copied element by element."""
+"""Rows of the smallest tile; thinner matrices are copied along their longer side."""
 
 
 def _inner(tensor: Tensor) -> int | None:
@@ -36,6 +37,15 @@ def transposes(source: Tensor, out: Tensor) -> bool:
     return all(not isinstance(extent, int) or extent >= SMALLEST for extent in (out.shape[a], out.shape[b]))
 
 
+def vanishing(frame: Frame, source: Tensor, out: Tensor) -> Sym | None:
+    """A symbol that may be 1 and is the extent of an axis that one of the two runs along: at 1 it does not."""
+    for axis in (_inner(out), _inner(source)):
+        extent = 0 if axis is None else out.shape[axis]
+        if isinstance(extent, Sym) and frame.scope.bounds(extent)[0] == 1:
+            return extent
+    return None
+
+
 def emit_transpose(frame: Frame, source: Tensor, out: Tensor) -> None:
     """Copy ``source`` to ``out`` (same shape, different fastest axes)."""
     along, across = _inner(source), _inner(out)
@@ -48,13 +58,12 @@ def emit_transpose(frame: Frame, source: Tensor, out: Tensor) -> None:
     others = [x for x in range(out.rank) if x not in (along, across) and out.shape[x] != 1]
     others.sort(key=lambda x: -dims.evaluate(out.strides[x], top))
     matrix = _Matrix(
-        c_type,
         frame.c(out.shape[along]),
         frame.c(out.shape[across]),
         frame.c(source.strides[across]),
         frame.c(out.strides[along]),
     )
-    tiles = _tiles(frame, c_type, out.dtype.itemsize, (out.shape[along], out.shape[across]))
+    tiles = _tiles(frame, out.dtype, (out.shape[along], out.shape[across]))
     with code.block(""), frame.loops([(x, out.shape[x]) for x in others], "t", out.rank, split=False) as indices:
         place = plus(source.pointer, *(times(indices[x], frame.c(source.strides[x])) for x in others))
         code.line(f"const {c_type} *const from = {place};")
@@ -67,21 +76,21 @@ def emit_transpose(frame: Frame, source: Tensor, out: Tensor) -> None:
 class _Matrix:
     """C expressions of one transposition: ``to[r * to_step + c] = from[r + c * from_step]``."""
 
-    c_type: str
     rows: str
     columns: str
     from_step: str
     to_step: str
 
 
-def _tiles(frame: Frame, c_type: str, itemsize: int, extents: Sequence[Dim]) -> list[_Tile]:
+def _tiles(frame: Frame, dtype: DType, extents: Sequence[Dim]) -> list[_Tile]:
     """Tiles that may be the largest one that fits, or cover a strip beside it; the widest first."""
+    itemsize = dtype.itemsize
     widest = WIDEST if itemsize < 4 else min(WIDEST, frame.lanes * 4 // itemsize)
     fits = min(frame.scope.bounds(extent)[1] for extent in extents)
     found: list[_Tile] = []
     while widest >= min(SMALLEST, frame.lanes * 4 // itemsize):
         if widest <= fits:
-            tile = _Tile(c_type, itemsize, widest)
+            tile = _Tile(STORAGE[dtype], itemsize, widest)
             frame.helper(tile.name, tile.text())
             found.append(tile)
         widest //= 2
@@ -96,10 +105,19 @@ def _emit_matrix(frame: Frame, matrix: _Matrix, tiles: Sequence[_Tile]) -> None:
         with code.block(f"{'else ' if index else ''}if ({fits})"):
             _emit_tiled(frame, matrix, tiles[index:])
     with code.block("else" if tiles else ""):
-        first, last = _share(frame, matrix.rows)
-        code.line(f"for (int64_t r = {first}; r < {last}; r++)")
-        element = f"to[{times('r', matrix.to_step)} + c] = from[r + {times('c', matrix.from_step)}]"
-        code.line(f"  for (int64_t c = 0; c < {matrix.columns}; c++) {element};")
+        _emit_thin(frame, matrix)
+
+
+def _emit_thin(frame: Frame, matrix: _Matrix) -> None:
+    """A matrix that no tile fits into, along its longer side."""
+    code = frame.code
+    first, last = _share(frame, matrix.rows)
+    code.line(f"const int64_t first = {first}, last = {last};")
+    rows, columns = "for (int64_t r = first; r < last; r++)", f"for (int64_t c = 0; c < {matrix.columns}; c++)"
+    element = f"to[{times('r', matrix.to_step)} + c] = from[r + {times('c', matrix.from_step)}];"
+    if matrix.rows != matrix.columns:
+        code.line(f"if ({matrix.columns} <= {matrix.rows})", f"  {columns}", f"    {rows} {element}", "else")
+    code.line(f"  {rows}", f"    {columns} {element}")
 
 
 def _share(frame: Frame, count: str) -> tuple[str, str]:
