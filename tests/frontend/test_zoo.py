@@ -19,7 +19,7 @@ from tribunus.frontend import bindings_from_inputs, import_model, inspect_model,
 from tribunus.frontend.export import to_onnx
 from tribunus.oracle.golden import evaluate
 
-FOLDER = Path(os.environ.get("TRIBUNUS_ZOO", "/nonexistent"))
+FOLDER = Path(os.environ.get("TRIBUNUS_ZOO") or "/nonexistent")
 CORE = [m for m in read_manifest(DEFAULT_PATH).models if m.group is Group.CORE]
 # fp64 against fp32: the variance of magika is a difference of large numbers; smart-turn's quantizers amplify rounding
 SHARES = {"magika-v3_3": 2e-3, "smart-turn-v3.2-int8-qdq": 0.3}
