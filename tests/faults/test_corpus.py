@@ -6,7 +6,7 @@ import pytest
 from tribunus_native.toolchain import Cpu
 
 from tests.faults.corpus import FAULTS, Fault
-from tests.faults.workshop import Workshop
+from tests.faults.workshop import Workshop, calmly
 from tribunus.admission.receipt import CHECKS, Check, Verdict
 from tribunus.admission.series import FUNCTIONS, OutcomeKind, outcome_of, run_series
 from tribunus.candidates.model import Artifact
@@ -25,7 +25,7 @@ def built(workshop: Workshop, fault: Fault) -> Artifact:
 @_ALL
 def test_a_fault_is_refused_by_its_check_alone(fault: Fault, workshop: Workshop, executor: CpuExecutor) -> None:
     artifact = built(workshop, fault)
-    receipt = FUNCTIONS[fault.check](artifact, executor, workshop.context(artifact))
+    receipt = calmly(lambda: FUNCTIONS[fault.check](artifact, executor, workshop.context(artifact)))
     assert receipt.verdict in (Verdict.REJECTED, Verdict.CRASHED), receipt
     assert receipt.reason is not None
     assert receipt.reason.kind in fault.kinds, receipt.reason
@@ -34,7 +34,7 @@ def test_a_fault_is_refused_by_its_check_alone(fault: Fault, workshop: Workshop,
 @_ALL
 def test_a_fault_is_refused_by_the_series(fault: Fault, workshop: Workshop, executor: CpuExecutor) -> None:
     artifact = built(workshop, fault)
-    receipts = list(run_series(artifact, executor, workshop.context(artifact)))
+    receipts = calmly(lambda: list(run_series(artifact, executor, workshop.context(artifact))))
     outcome, by = outcome_of(receipts)
     assert outcome in (OutcomeKind.REJECTED, OutcomeKind.CRASHED)
     assert by is not None
@@ -44,7 +44,7 @@ def test_a_fault_is_refused_by_the_series(fault: Fault, workshop: Workshop, exec
 @pytest.mark.parametrize("fault", TWINS, ids=[fault.id for fault in TWINS])
 def test_the_honest_twin_is_admitted(fault: Fault, workshop: Workshop, executor: CpuExecutor) -> None:
     artifact = workshop.artifact(fault.subject, fault.twin)
-    receipts = list(run_series(artifact, executor, workshop.context(artifact)))
+    receipts = calmly(lambda: list(run_series(artifact, executor, workshop.context(artifact))))
     assert outcome_of(receipts) == (OutcomeKind.ADMITTED, None), receipts[-1].reason
     assert [r.check for r in receipts] == list(CHECKS)
 

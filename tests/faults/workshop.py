@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from tribunus_native.flat import build_flat
 from tribunus_native.toolchain import Contraction, Cpu, Toolchain, compiler_environment
@@ -25,10 +26,12 @@ from tribunus.admission.policy import STANDARD
 from tribunus.candidates.backend import AVAILABLE, Availability, Budget, Feedback
 from tribunus.candidates.model import Artifact, BuildRecord, Candidate, Config, Reproducibility, Signature
 from tribunus.canon import Digest, digest_bytes
+from tribunus.errors import TimingUntrusted
 from tribunus.phaseir.program import Array
 from tribunus.plan.code import Code, CodeFormat, Operand, Packing, Recipe
 from tribunus.targets.target import Peaks, Target
 
+T = TypeVar("T")
 TARGET = Target("cpu", "x86-64-v3", 1)
 POLICY = replace(STANDARD, slack=64.0)
 """Kernels here are plain loops: slow is no fault of theirs."""
@@ -168,3 +171,13 @@ class Workshop:
             versions=(),
             clock_ns=time.monotonic_ns,
         )
+
+
+def calmly(judge: Callable[[], T]) -> T:
+    """What ``judge`` says.  A machine too busy to judge is no verdict, so it is asked again, twice at most."""
+    for _ in range(2):
+        try:
+            return judge()
+        except TimingUntrusted:
+            continue
+    return judge()
