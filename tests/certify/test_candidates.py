@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.certify.conftest import QUICK, Desk, Said, no_traceback
+from tests.certify.conftest import QUICK, Desk, Said, install, no_traceback
 
 FIXED = ("--dim", "batch=2", "--effort", "1")
 ROUNDS = 3
@@ -17,10 +17,7 @@ ROUNDS = 3
 def other_backend(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder on the path in which another package is installed; its backend is called ``wrong``."""
     folder = tmp_path_factory.mktemp("site")
-    facts = folder / "wrong_backend-1.0.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: wrong-backend\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text("[tribunus.backends]\nwrong = wrong_backend:BACKEND\n")
+    install(folder, "wrong-backend", "[tribunus.backends]\nwrong = wrong_backend:BACKEND\n")
     return folder
 
 

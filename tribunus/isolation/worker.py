@@ -39,7 +39,7 @@ from tribunus.isolation.replaying import replay_all
 from tribunus.isolation.run_buffers import Geometry, Mask, PackedWeights, RunBuffers, geometry_of, weights_identity
 from tribunus.isolation.timing import measure
 from tribunus.phaseir.program import Array
-from tribunus.runtime.replayers import OWN_FORMATS
+from tribunus.runtime.replayers import OWN_FORMATS, replayer_place
 from tribunus.targets.detect import machine_facts
 
 _KEPT_BUFFERS: Final = 8
@@ -75,8 +75,9 @@ class _Totals:
 class CpuExecutor:
     """Executor of the kind ``device`` for processors.
 
-    backends: by name, for packing weights.  replayers: code format -> ``module:attribute``, beside our own formats.
-    deadline_ns: longest that one call may take.
+    backends: by name, for packing weights.  replayers: code format -> ``module:attribute``; those of the backends'
+    other formats are found among what is installed.  deadline_ns: longest that one call may take.  Raises DriverError
+    for a format without a replayer.
     """
 
     def __init__(
@@ -89,6 +90,9 @@ class CpuExecutor:
     ) -> None:
         self._backends = dict(backends)
         self._replayers = {**OWN_FORMATS, **(replayers or {})}
+        for format_ in (f for backend in backends.values() for f in backend.formats):
+            if format_ not in self._replayers:
+                self._replayers[format_] = replayer_place(format_)
         self._deadline_ns = deadline_ns
         self._limits = limits or Limits()
         self._path = module_path(list(self._replayers.values()))

@@ -22,11 +22,7 @@ ENTRY_POINTS: Final = "tribunus.replayers"
 
 def find_replayer(format_: CodeFormat) -> Replayer:
     """The replayer of a code format.  Raises DriverError where none is installed."""
-    place = OWN_FORMATS.get(format_) or _from_entry_points(format_)
-    if place is None:
-        raise DriverError(
-            f"no replayer for code of format {format_!r} is installed", remedy="install the backend that made the image"
-        )
+    place = replayer_place(format_)
     module, _, attribute = place.partition(":")
     try:
         replayer: object = getattr(import_module(module), attribute)
@@ -35,6 +31,17 @@ def find_replayer(format_: CodeFormat) -> Replayer:
     if not _is_replayer(replayer, format_):
         raise InternalError(f"{place} is no replayer of format {format_!r}")
     return replayer
+
+
+def replayer_place(format_: CodeFormat) -> str:
+    """``module:attribute`` of the replayer of a code format.  Raises DriverError where there is none, or several."""
+    place = OWN_FORMATS.get(format_) or _from_entry_points(format_)
+    if place is None:
+        raise DriverError(
+            f"no replayer for code of format {format_!r} is installed",
+            remedy=f"install the backend that makes it; it names its replayer in the entry points {ENTRY_POINTS}",
+        )
+    return place
 
 
 def _is_replayer(found: object, format_: CodeFormat) -> TypeGuard[Replayer]:

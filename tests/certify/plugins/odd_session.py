@@ -53,6 +53,10 @@ def pytest_addoption() -> None:
         patch.setattr("tribunus.isolation.worker.measure", fail(ZeroDivisionError))
     elif ODD == "early":
         patch.setattr("tribunus.certification.pipeline.run_passes", fail(KeyboardInterrupt))
+    elif ODD == "patient":
+        from tribunus.admission.policy import STANDARD
+
+        patch.setattr("tribunus_certify.asking.STANDARD", replace(STANDARD, slack=1e6))
     elif ODD == "toolchain":
         patch.setattr("tribunus.certification.pipeline.full_key", another_compiler(full_key))
 
