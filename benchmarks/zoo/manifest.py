@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from tribunus.errors import SchemaError, UsageError
 
 SCHEMA = 1
+DEFAULT_EFFORT = "quick"
 DEFAULT_PATH = Path(__file__).with_name("zoo.toml")
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -68,7 +69,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """One .onnx file.  ``dims`` is a suggested binding, one ``NAME=min[:opt:max[:step]]`` each."""
+    """One .onnx file.  ``dims`` is a suggested binding, one ``NAME=min[:opt:max[:step]]`` each; ``effort`` that of a
+    certification that takes minutes."""
 
     name: str
     group: Group
@@ -80,6 +82,7 @@ class Model:
     size_bytes: int
     opset: int
     dims: tuple[str, ...]
+    effort: str
 
     def __post_init__(self) -> None:
         if not _FILE_NAME.fullmatch(self.name):
@@ -177,6 +180,7 @@ def _model(table: Mapping[str, object]) -> Model:
         size_bytes=_number(table, "bytes"),
         opset=_number(table, "opset"),
         dims=tuple(str(dim) for dim in _list(table.get("dims"), name)),
+        effort=_text(table, "effort") if "effort" in table else DEFAULT_EFFORT,
     )
 
 

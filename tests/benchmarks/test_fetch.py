@@ -60,6 +60,7 @@ def a_manifest(wheel: Path, content: bytes, *, packed: bool = False, member: str
         size_bytes=len(content),
         opset=17,
         dims=(),
+        effort="quick",
     )
     return Manifest({"tiny": entry}, (model,))
 
