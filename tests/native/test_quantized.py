@@ -7,16 +7,25 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tribunus_native.match.integer_dot import quantized_config, quantized_point
 from tribunus_native.match.quantized import match_quantized
 from tribunus_native.templates.conv import Window
 from tribunus_native.templates.csource import Param
 from tribunus_native.templates.epilogue import Activate, Activation
-from tribunus_native.templates.integer_dot import MOST_DEPTH, Byte, Dot, Result, quantized_points, quantized_rule
+from tribunus_native.templates.integer_dot import (
+    MOST_DEPTH,
+    Byte,
+    Dot,
+    QuantizedPoint,
+    Result,
+    quantized_points,
+    quantized_rule,
+)
 from tribunus_native.templates.quantized import QuantizedParams, pack_quantized, quantized
-from tribunus_native.toolchain import Cpu
+from tribunus_native.toolchain import Contraction, Cpu
 
 from tests.native.groups import GroupBuilder
-from tribunus.candidates.model import Signature
+from tribunus.candidates.model import Config, Signature
 from tribunus.errors import InternalError
 from tribunus.numerics.dtypes import DType
 
@@ -169,6 +178,18 @@ def test_points_offer_both_exact_forms_where_both_exist() -> None:
     assert {point.dot for point in quantized_points(400, 384, Cpu.ZNVER4)} == {Dot.QUADS, Dot.PAIRS}
     assert {point.dot for point in quantized_points(400, 384, Cpu.X86_64_V3)} == {Dot.PAIRS}
     assert {point.dot for point in quantized_points(400, 384, Cpu.AARCH64)} == {Dot.SINGLES}
+
+
+def test_a_point_is_the_same_after_a_config() -> None:
+    points = {point for cpu in Cpu for point in quantized_points(Param(0), 400, cpu)}
+    assert len(points) > 6
+    for point in points:
+        assert quantized_point(Config.of(quantized_config(point))) == point
+
+
+def test_a_config_writes_a_point_as_candidates_are_known_by() -> None:
+    point = QuantizedPoint(dot=Dot.QUADS, lanes=16, mr=6, nv=4, contraction=Contraction.SEPARATE)
+    assert str(Config.of(quantized_config(point))) == "contraction=off dot=4 lanes=16 mr=6 nv=4"
 
 
 def stored_product(k: int) -> Signature:
