@@ -275,9 +275,8 @@ class QuantizedProduct:
             "byte": found.x_byte.value, "dot": point.dot.value, "form": "matrix" if found.window is None else "conv",
             "k": found.k, "lanes": point.lanes, "n": found.n, "nv": point.nv,
         }  # fmt: skip
-        each = 1 if point.dot is Dot.QUADS else 2
         parts: list[tuple[str, tuple[int, ...], str, int]] = [
-            ("weights", (found.weight,), "w", params.depth * padded * each),
+            ("weights", (found.weight,), "w", params.depth * padded * point.dot.element_bytes),
             ("start", (found.weight,), "wx", padded * 4),
             ("scale", found.scales, "", padded * 4),
         ]

@@ -130,7 +130,7 @@ def _axes(signature: Signature, x: Shape, w: Shape, out: Shape) -> list[tuple[Di
 
 def scratch_bytes(n: Dim, k: Dim, point: QuantizedPoint) -> Dim:
     """What one part of the kernel needs: panels, starts of columns and rows, gathered rows."""
-    width, each = point.nv * point.lanes, 1 if point.dot is Dot.QUADS else 2
+    width, each = point.nv * point.lanes, point.dot.element_bytes
     padded: Dim = dims.mul(dims.ceildiv(n, width), width)
     if isinstance(n, int):
         padded = Panels(n, point.lanes, point.nv).padded
