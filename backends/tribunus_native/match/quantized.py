@@ -148,7 +148,7 @@ def _operands(signature: Signature, product: Op, x_op: Op, w_op: Op, last: Op | 
             return None
         window = window_of(product, image, tuple(kernel[1:]))
         k, rows = channels * window.kernel[0] * window.kernel[1], x_type.shape[0]
-    if k < 1 or n < 1:
+    if k < 1 or n < 1 or rows == 0:
         return None
     y_byte = BYTES.get(y_type.dtype)
     if (last is None) != (y_byte is None):

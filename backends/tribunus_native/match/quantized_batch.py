@@ -78,7 +78,8 @@ def match_batch(signature: Signature) -> Batch | None:
     x_type, w_type, y_type = (signature.type_of(v) for v in (x, w, signature.outputs[0]))
     if x_type.dtype not in BYTES or w_type.dtype not in BYTES or min(x_type.rank, w_type.rank) < 2:
         return None
-    if signature.type_of(product.outputs[0]).dtype is not DType.F32:
+    result = signature.type_of(product.outputs[0])
+    if result.dtype is not DType.F32 or 0 in result.shape:
         return None
     y_byte = BYTES.get(y_type.dtype)
     if (last is None) != (y_byte is None):
@@ -88,7 +89,7 @@ def match_batch(signature: Signature) -> Batch | None:
     k = x_type.shape[-1]
     if numbers is None or signature.program.scope.bounds(k)[1] > MOST_DEPTH:
         return None
-    axes = _axes(signature, x_type.shape[:-2], w_type.shape[:-2], signature.type_of(product.outputs[0]).shape[:-2])
+    axes = _axes(signature, x_type.shape[:-2], w_type.shape[:-2], result.shape[:-2])
     if axes is None:
         return None
     rows = x_type.shape[-2]
