@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tribunus_native.backend import NativeBackend
+from tribunus_native.match.integer_dot import quantized_config, quantized_point
 from tribunus_native.match.quantized import match_quantized
 from tribunus_native.templates.conv import Window
 from tribunus_native.templates.csource import Param
 from tribunus_native.templates.epilogue import Activate, Activation
-from tribunus_native.templates.integer_dot import MOST_DEPTH, Byte, Dot, Result, quantized_points, quantized_rule
+from tribunus_native.templates.integer_dot import (
+    MOST_DEPTH,
+    Byte,
+    Dot,
+    QuantizedPoint,
+    Result,
+    quantized_points,
+    quantized_rule,
+)
 from tribunus_native.templates.quantized import QuantizedParams, pack_quantized, quantized
-from tribunus_native.toolchain import Cpu
+from tribunus_native.toolchain import Contraction, Cpu
 
-from tests.native.groups import GroupBuilder
-from tribunus.candidates.model import Signature
+from tests.native.groups import Group, GroupBuilder, Workshop
+from tribunus.candidates.model import Config
 from tribunus.errors import InternalError
 from tribunus.numerics.dtypes import DType
+from tribunus.targets.target import Target
 
 from .conftest import Array, Lab
 
@@ -171,15 +183,34 @@ def test_points_offer_both_exact_forms_where_both_exist() -> None:
     assert {point.dot for point in quantized_points(400, 384, Cpu.AARCH64)} == {Dot.SINGLES}
 
 
-def stored_product(k: int) -> Signature:
+def test_a_point_is_the_same_after_a_config() -> None:
+    points = {point for cpu in Cpu for point in quantized_points(Param(0), 400, cpu)}
+    assert len(points) > 6
+    for point in points:
+        assert quantized_point(Config.of(quantized_config(point))) == point
+
+
+def test_a_config_writes_a_point_as_candidates_are_known_by() -> None:
+    point = QuantizedPoint(dot=Dot.QUADS, lanes=16, mr=6, nv=4, contraction=Contraction.SEPARATE)
+    assert str(Config.of(quantized_config(point))) == "contraction=off dot=4 lanes=16 mr=6 nv=4"
+
+
+def stored_product(k: int, rows: int = 2) -> Group:
     """Bytes times stored bytes, both dequantized."""
     b = GroupBuilder()
-    x, w = b.x(2, k, dtype=DType.U8), b.w(k, 3, dtype=DType.I8, array=np.ones((k, 3)))
+    x, w = b.x(rows, k, dtype=DType.U8), b.w(k, 3, dtype=DType.I8, array=np.ones((k, 3)))
     left = b.op("dequantize_linear", x, b.w(array=0.5), axis=-1)
     right = b.op("dequantize_linear", w, b.w(array=0.25), axis=-1)
-    return b.group("qdq_matmul", b.op("matmul", left, right)).signature
+    return b.group("qdq_matmul", b.op("matmul", left, right))
 
 
 def test_products_whose_sums_may_overflow_are_left_to_others() -> None:
-    assert match_quantized(stored_product(MOST_DEPTH)) is not None
-    assert match_quantized(stored_product(MOST_DEPTH + 1)) is None
+    assert match_quantized(stored_product(MOST_DEPTH).signature) is not None
+    assert match_quantized(stored_product(MOST_DEPTH + 1).signature) is None
+
+
+@pytest.mark.parametrize("cpu", list(Cpu))
+def test_products_of_no_rows_are_left_to_others(tmp_path: Path, cpu: Cpu) -> None:
+    group = stored_product(5, rows=0)
+    candidates = Workshop(NativeBackend(), Target("cpu", cpu.value, 1), tmp_path).candidates(group, 64)
+    assert {c.config.text("template") for c in candidates} == {"loops"}

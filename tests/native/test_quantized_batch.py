@@ -196,6 +196,29 @@ def test_sums_that_may_overflow_are_left_to_others() -> None:
     assert match_batch(a_product((2, MOST_DEPTH + 1), (MOST_DEPTH + 1, 3)).signature) is None
 
 
+EMPTY: dict[str, tuple[tuple[Dim, ...], tuple[Dim, ...]]] = {
+    "no rows": ((0, 7), (7, 5)),
+    "no columns": ((3, 7), (7, 0)),
+    "no items": ((0, 3, 7), (0, 7, 5)),
+    "no items that share w": ((2, 0, 3, 7), (7, 5)),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_empty_results_are_left_to_others(workshops: tuple[Workshop, ...], name: str) -> None:
+    group = a_product(*EMPTY[name])
+    for workshop in workshops:
+        assert {c.config.text("template") for c in workshop.candidates(group, 64)} == {"loops"}
+
+
+def test_products_over_no_depth_are_the_zero_point(workshops: tuple[Workshop, ...]) -> None:
+    group = a_product((3, 0), (0, 5))
+    for workshop in workshops:
+        for candidate in distinct(proposed(workshop, group)):
+            (found,) = workshop.call(group, workshop.build(group, candidate)).values()
+            assert np.array_equal(found, np.full((3, 5), Y.zero, np.uint8))
+
+
 def test_a_square_of_one_input_is_a_product(workshops: tuple[Workshop, ...]) -> None:
     b = GroupBuilder(*SYMBOLS)
     x = b.op(

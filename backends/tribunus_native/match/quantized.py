@@ -1,6 +1,6 @@
 """Products and convolutions of quantized operands by the ``quantized`` template: 8-bit in, 8-bit or float out.
 
-Imported by: table, packers.  Imports: templates.quantized.
+Imported by: table, packers.  Imports: integer_dot, templates.quantized.
 
 The group dequantizes x and constant weights, multiplies, adds a constant bias, and quantizes the result.  Scales and
 zero points are the model's numbers too: they are packed beside the weights.
@@ -14,7 +14,7 @@ from typing import cast
 
 import numpy as np
 
-from tribunus.candidates.model import Config, ConfigValue, Signature
+from tribunus.candidates.model import Config, Signature
 from tribunus.errors import InternalError
 from tribunus.numerics.dtypes import DType
 from tribunus.phaseir import dims
@@ -24,6 +24,7 @@ from tribunus.plan.code import PackedWeight, Packing
 from tribunus.targets.target import Target
 from tribunus_native.loops import stages
 from tribunus_native.match.conv import image_of, window_of
+from tribunus_native.match.integer_dot import BYTES, quantized_config, quantized_point
 from tribunus_native.match.kernel import Kernel, Layouts, Proposal
 from tribunus_native.match.layouts import all_channels_last, all_row_major
 from tribunus_native.match.operands import is_constant, rebind
@@ -33,8 +34,6 @@ from tribunus_native.templates.conv import Window
 from tribunus_native.templates.integer_dot import MOST_DEPTH, Byte, Dot, QuantizedPoint, Result, quantized_points
 from tribunus_native.templates.quantized import Bytes, QuantizedParams, pack_quantized, quantized
 from tribunus_native.toolchain import Contraction, Cpu
-
-_BYTES = {DType.U8: Byte.U8, DType.I8: Byte.S8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +121,9 @@ def _operands(signature: Signature, product: Op, x_op: Op, w_op: Op, last: Op | 
     if signature.program.values[x].role is not Role.INPUT or not is_constant(signature, weight):
         return None
     x_type, w_type, y_type = (signature.type_of(v) for v in (x, weight, signature.outputs[0]))
-    if x_type.dtype not in _BYTES or w_type.dtype not in _BYTES or not w_type.is_static:
+    if x_type.dtype not in BYTES or w_type.dtype not in BYTES or not w_type.is_static:
         return None
-    if y_type.dtype not in (*_BYTES, DType.F32):
+    if y_type.dtype not in (*BYTES, DType.F32):
         return None
     zeros = [_zero_point(signature, op) for op in (x_op, w_op, last)]
     scales = (x_op.inputs[1], w_op.inputs[1], *(() if last is None else (last.inputs[1],)))
@@ -149,14 +148,14 @@ def _operands(signature: Signature, product: Op, x_op: Op, w_op: Op, last: Op | 
             return None
         window = window_of(product, image, tuple(kernel[1:]))
         k, rows = channels * window.kernel[0] * window.kernel[1], x_type.shape[0]
-    if k < 1 or n < 1:
+    if k < 1 or n < 1 or rows == 0:
         return None
-    y_byte = _BYTES.get(y_type.dtype)
+    y_byte = BYTES.get(y_type.dtype)
     if (last is None) != (y_byte is None):
         return None
     narrow = w_type.dtype is DType.I8 and zeros[1] < 0
     return Quantized(
-        x, weight, zeros[1], scales, rows, k, n, _BYTES[x_type.dtype], zeros[0], y_byte, zeros[2], window, narrow, ()
+        x, weight, zeros[1], scales, rows, k, n, BYTES[x_type.dtype], zeros[0], y_byte, zeros[2], window, narrow, ()
     )
 
 
@@ -251,35 +250,19 @@ class QuantizedProduct:
         for point in quantized_points(Sizes().size(found.rows), found.n, cpu):
             if point.dot is Dot.QUADS and not found.narrow_weights:
                 continue
-            choice: dict[str, ConfigValue] = {
-                "template": self.name,
-                "dot": point.dot.value,
-                "lanes": point.lanes,
-                "mr": point.mr,
-                "nv": point.nv,
-                "contraction": point.contraction.value,
-            }
-            yield Proposal(choice, border)
+            yield Proposal({"template": self.name, **quantized_config(point)}, border)
 
     def build(self, signature: Signature, config: Config, layouts: Layouts, target: Target, cpu: Cpu) -> Kernel:
         found = match_quantized(signature)
         if found is None:
             raise InternalError(f"{signature.name} is no quantized product")
-        sizes = Sizes()
-        contraction = Contraction(config.text("contraction"))
-        point = QuantizedPoint(
-            dot=Dot(config.integer("dot")),
-            lanes=config.integer("lanes"),
-            mr=config.integer("mr"),
-            nv=config.integer("nv"),
-            contraction=contraction,
-        )
+        sizes, point = Sizes(), quantized_point(config)
         params = _params(found, point, sizes, cpu.has_avx512)
         source = quantized(params)
         split = stages.split_of(target.threads)
         return Kernel(
             text=rebind(source, signature, (found.x,), signature.outputs),
-            contraction=contraction,
+            contraction=point.contraction,
             weights=tuple(self._weights(found, params)),
             workspace=sizes.workspace(source.workspace, split.parts),
             params=sizes.params,
@@ -292,9 +275,8 @@ class QuantizedProduct:
             "byte": found.x_byte.value, "dot": point.dot.value, "form": "matrix" if found.window is None else "conv",
             "k": found.k, "lanes": point.lanes, "n": found.n, "nv": point.nv,
         }  # fmt: skip
-        each = 1 if point.dot is Dot.QUADS else 2
         parts: list[tuple[str, tuple[int, ...], str, int]] = [
-            ("weights", (found.weight,), "w", params.depth * padded * each),
+            ("weights", (found.weight,), "w", params.depth * padded * point.dot.element_bytes),
             ("start", (found.weight,), "wx", padded * 4),
             ("scale", found.scales, "", padded * 4),
         ]

@@ -1,6 +1,6 @@
 """Products of two quantized operands that are both computed, by the ``quantized_batch`` template.
 
-Imported by: table, packers.  Imports: templates.quantized_batch.
+Imported by: table, packers.  Imports: integer_dot, templates.quantized_batch.
 
 The group dequantizes two inputs, multiplies, and quantizes the result or leaves it real.  Scales and zero points are
 the model's numbers: they are packed into one small operand.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tribunus.candidates.model import Config, ConfigValue, Signature
+from tribunus.candidates.model import Config, Signature
 from tribunus.errors import InternalError
 from tribunus.numerics.dtypes import DType
 from tribunus.phaseir import dims
@@ -23,6 +23,7 @@ from tribunus.phaseir.program import Array, Op, Role
 from tribunus.plan.code import PackedWeight, Packing
 from tribunus.targets.target import Target
 from tribunus_native.loops import stages
+from tribunus_native.match.integer_dot import BYTES, quantized_config, quantized_point
 from tribunus_native.match.kernel import Kernel, Layouts, Proposal
 from tribunus_native.match.layouts import all_row_major
 from tribunus_native.match.operands import is_constant, rebind
@@ -31,9 +32,8 @@ from tribunus_native.match.sizes import Sizes
 from tribunus_native.templates.integer_dot import MOST_DEPTH, Byte, Dot, QuantizedPoint, quantized_points
 from tribunus_native.templates.panels import Panels
 from tribunus_native.templates.quantized_batch import BatchAxis, QuantizedBatchParams, quantized_batch
-from tribunus_native.toolchain import Contraction, Cpu
+from tribunus_native.toolchain import Cpu
 
-_BYTES = {DType.U8: Byte.U8, DType.I8: Byte.S8}
 _NUMBERS_BYTES = 16
 
 
@@ -76,11 +76,12 @@ def match_batch(signature: Signature) -> Batch | None:
     if any(signature.program.values[v].role is not Role.INPUT for v in (x, w)):
         return None
     x_type, w_type, y_type = (signature.type_of(v) for v in (x, w, signature.outputs[0]))
-    if x_type.dtype not in _BYTES or w_type.dtype not in _BYTES or min(x_type.rank, w_type.rank) < 2:
+    if x_type.dtype not in BYTES or w_type.dtype not in BYTES or min(x_type.rank, w_type.rank) < 2:
         return None
-    if signature.type_of(product.outputs[0]).dtype is not DType.F32:
+    result = signature.type_of(product.outputs[0])
+    if result.dtype is not DType.F32 or 0 in result.shape:
         return None
-    y_byte = _BYTES.get(y_type.dtype)
+    y_byte = BYTES.get(y_type.dtype)
     if (last is None) != (y_byte is None):
         return None
     quantizers = [x_op, w_op, *([] if last is None else [last])]
@@ -88,7 +89,7 @@ def match_batch(signature: Signature) -> Batch | None:
     k = x_type.shape[-1]
     if numbers is None or signature.program.scope.bounds(k)[1] > MOST_DEPTH:
         return None
-    axes = _axes(signature, x_type.shape[:-2], w_type.shape[:-2], signature.type_of(product.outputs[0]).shape[:-2])
+    axes = _axes(signature, x_type.shape[:-2], w_type.shape[:-2], result.shape[:-2])
     if axes is None:
         return None
     rows = x_type.shape[-2]
@@ -96,7 +97,7 @@ def match_batch(signature: Signature) -> Batch | None:
         rows = dims.mul(axes.pop()[0], rows)
     scales, zeros = numbers
     return Batch(
-        x, w, tuple(axes), rows, w_type.shape[-1], k, _BYTES[x_type.dtype], _BYTES[w_type.dtype], y_byte, zeros, scales
+        x, w, tuple(axes), rows, w_type.shape[-1], k, BYTES[x_type.dtype], BYTES[w_type.dtype], y_byte, zeros, scales
     )
 
 
@@ -130,7 +131,7 @@ def _axes(signature: Signature, x: Shape, w: Shape, out: Shape) -> list[tuple[Di
 
 def scratch_bytes(n: Dim, k: Dim, point: QuantizedPoint) -> Dim:
     """What one part of the kernel needs: panels, starts of columns and rows, gathered rows."""
-    width, each = point.nv * point.lanes, 1 if point.dot is Dot.QUADS else 2
+    width, each = point.nv * point.lanes, point.dot.element_bytes
     padded: Dim = dims.mul(dims.ceildiv(n, width), width)
     if isinstance(n, int):
         padded = Panels(n, point.lanes, point.nv).padded
@@ -183,29 +184,13 @@ class QuantizedBatch:
             if layouts not in (None, border):
                 continue
             for point in quantized_points(sizes.size(found.rows), sizes.size(found.n), cpu):
-                choice: dict[str, ConfigValue] = {
-                    "template": self.name,
-                    "dot": point.dot.value,
-                    "lanes": point.lanes,
-                    "mr": point.mr,
-                    "nv": point.nv,
-                    "contraction": point.contraction.value,
-                }
-                yield Proposal(choice, border)
+                yield Proposal({"template": self.name, **quantized_config(point)}, border)
 
     def build(self, signature: Signature, config: Config, layouts: Layouts, target: Target, cpu: Cpu) -> Kernel:
         found = match_batch(signature)
         if found is None:
             raise InternalError(f"{signature.name} is no product of two quantized inputs")
-        sizes = Sizes()
-        contraction = Contraction(config.text("contraction"))
-        point = QuantizedPoint(
-            dot=Dot(config.integer("dot")),
-            lanes=config.integer("lanes"),
-            mr=config.integer("mr"),
-            nv=config.integer("nv"),
-            contraction=contraction,
-        )
+        sizes, point = Sizes(), quantized_point(config)
         params = QuantizedBatchParams(
             batch=tuple(BatchAxis(extent=sizes.size(extent), x=x, w=w) for extent, x, w in found.axes),
             rows=sizes.size(found.rows),
@@ -223,7 +208,7 @@ class QuantizedBatch:
         split = stages.split_of(target.threads)
         return Kernel(
             text=rebind(source, signature, (found.x, found.w), signature.outputs),
-            contraction=contraction,
+            contraction=point.contraction,
             weights=(_numbers_operand(found),),
             workspace=sizes.workspace(source.workspace, split.parts),
             params=sizes.params,

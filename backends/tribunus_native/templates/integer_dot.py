@@ -1,4 +1,4 @@
-"""What integer products share: the modes of the dot product, its C text, requantisation, the search space.
+"""What integer products share: the modes of the dot product, its C text, tiles, requantisation, the search space.
 
 Imported by: quantized, quantized_batch, and their families.  Imports: csource, gemm (tile sizes).
 
@@ -9,11 +9,13 @@ Imported by: quantized, quantized_batch, and their families.  Imports: csource, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Final
 
-from tribunus_native.templates.csource import Code, Param, Size, ceil_div
+from tribunus_native.templates.csource import UNROLL, Code, Param, Size, ceil_div
 from tribunus_native.templates.gemm import choose_vectors, most_rows
 from tribunus_native.toolchain import Contraction, Cpu
 
@@ -29,11 +31,37 @@ class Dot(Enum):
     PAIRS = 2
     SINGLES = 1
 
+    @property
+    def x_type(self) -> str:
+        """C type of gathered x."""
+        return "uint8_t" if self is Dot.QUADS else "int16_t"
+
+    @property
+    def w_type(self) -> str:
+        """C type of w in panels."""
+        return "int8_t" if self is Dot.QUADS else "int16_t"
+
+    @property
+    def element_bytes(self) -> int:
+        """Of gathered x and of w in panels."""
+        return 1 if self is Dot.QUADS else 2
+
+    def depth(self, k: int) -> int:
+        """k rounded up to whole dot products."""
+        return ceil_div(k, self.value) * self.value
+
 
 @unique
 class Byte(Enum):
+    """The value is the C type of an element."""
+
     U8 = "uint8_t"
     S8 = "int8_t"
+
+    @property
+    def lane_type(self) -> str:
+        """C type of an element of a vector."""
+        return "unsigned char" if self is Byte.U8 else "signed char"
 
 
 @unique
@@ -86,6 +114,37 @@ INLINE ivec columns(const int16_t *from) { return __builtin_convertvector(*(cons
 """)
 
 
+def tile_heights(most: int) -> tuple[int, ...]:
+    """Rows of the tiles, halved until one row is left."""
+    heights = [most]
+    while heights[-1] > 1:
+        heights.append(heights[-1] // 2)
+    return tuple(heights)
+
+
+@contextmanager
+def write_tile(
+    code: Code, head: str, rows: int, vectors: int, *, start: str, step: str, panel_step: str
+) -> Iterator[None]:
+    """A function, ``head``, that multiplies rows of x, DEPTH apart, by a panel of w; the body stores ``acc[i][j]``.
+
+    start: the first addend of acc[i][j], an ivec.  step, panel_step: elements that one dot product moves on in a row
+    of x, and in the panel.
+    """
+    each = f"{UNROLL} for (int i = 0; i < {rows}; i++)"
+    each_vector = f"{UNROLL} for (int j = 0; j < {vectors}; j++)"
+    with code.block(head):
+        code.line(f"ivec acc[{rows}][{vectors}];", f"{each} {each_vector} acc[i][j] = {start};")
+        with code.block(f"for (int64_t k = 0; k < DEPTH; k += {step}, w += {panel_step})"):
+            code.line(f"ivec b[{vectors}];", f"{each_vector} b[j] = columns(w + j * LANES * {step});")
+            with code.block(each):
+                code.line("const ivec a = spread(x + i * DEPTH + k);")
+                code.line(f"{each_vector} acc[i][j] = dot(acc[i][j], a, b[j]);")
+        with code.block(each), code.block(each_vector):
+            yield
+    code.line("")
+
+
 def write_requantisation(code: Code, scaled: str, byte: Byte, *, around_zero: bool) -> None:
     """ivec z: ``scaled``, a vec, clipped and rounded.  around_zero: add ``y_zero``, an int32_t."""
     least, most = (0, 255) if byte is Byte.U8 else (-128, 127)
@@ -99,8 +158,7 @@ def write_requantisation(code: Code, scaled: str, byte: Byte, *, around_zero: bo
 
 def write_byte_store(code: Code, place: str, byte: Byte, lanes: int) -> None:
     """All lanes of ``z`` as bytes."""
-    name = "unsigned char" if byte is Byte.U8 else "signed char"
-    code.line(f"typedef {name} bytes __attribute__((ext_vector_type({lanes}), aligned(1)));")
+    code.line(f"typedef {byte.lane_type} bytes __attribute__((ext_vector_type({lanes}), aligned(1)));")
     code.line(f"*(bytes *)({place}) = __builtin_convertvector(z, bytes);")
 
 

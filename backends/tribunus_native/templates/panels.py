@@ -1,6 +1,6 @@
 """Packed weight panels: how the columns of W[K, N] are grouped, where each element lies, how C walks the panels.
 
-Imported by: gemm, conv, winograd, transposed.  Imports: csource, numpy.
+Imported by: the templates of products, match.packing, match.quantized_batch.  Imports: csource, numpy.
 
 Columns are grouped into vectors of ``lanes``, vectors into panels as even as possible.  A panel holds [k][width] with
 width = lanes * vectors; panels follow each other; columns past N are zero.  So for column n of panel p (first column

@@ -43,9 +43,11 @@ from tribunus_native.templates.integer_dot import (
     Dot,
     QuantizedPoint,
     Result,
+    tile_heights,
     write_byte_store,
     write_dot,
     write_requantisation,
+    write_tile,
 )
 from tribunus_native.templates.panels import Panels, kind_name
 from tribunus_native.templates.vecmath import vecmath
@@ -103,7 +105,12 @@ class QuantizedParams:
     @property
     def depth(self) -> int:
         """k rounded up to whole dot products; the rest of w is zero."""
-        return ceil_div(self.k, self.point.dot.value) * self.point.dot.value
+        return self.point.dot.depth(self.k)
+
+    @property
+    def x_shift(self) -> int:
+        """What the kernel adds to x: QUADS read it as unsigned."""
+        return 128 if self.point.dot is Dot.QUADS and self.x_byte is Byte.S8 else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +128,7 @@ def pack_quantized(w: Bytes, w_zero: int, x_zero: int, bias: I32 | None, params:
     centred[: params.k] = w.astype(np.int64) - w_zero
     if dot is Dot.QUADS and (centred.min() < -128 or centred.max() > 127):
         raise InternalError("weights minus their zero point do not fit 8 bits: this candidate needs Dot.PAIRS")
-    shift = 128 if dot is Dot.QUADS and params.x_byte is Byte.S8 else 0  # QUADS reads x as unsigned
-    start = -(x_zero + shift) * centred.sum(axis=0)
+    start = -(x_zero + params.x_shift) * centred.sum(axis=0)
     if bias is not None:
         start = start + bias
     panels = params.panels
@@ -153,30 +159,28 @@ class _Quantized:
         self.code = Code()
         self.panels = params.panels
         self.dot = params.point.dot
-        self.element = "uint8_t" if self.dot is Dot.QUADS else "int16_t"
+        self.element = self.dot.x_type
+        self.shift = f" + {params.x_shift}" if params.x_shift else ""
         self.y_type = {Result.INT32: "int32_t", Result.BYTES: params.y_byte.value, Result.FLOAT32: "float"}[
             params.result
         ]
-        weight_type = "int8_t" if self.dot is Dot.QUADS else "int16_t"
+        of_columns = {"scale": params.result is not Result.INT32, "shift": params.shifts}
+        self.of_columns = [name for name, used in of_columns.items() if used]
         slots = [
             Slot("x", Role.INPUT, params.x_byte.value),
             Slot("y", Role.OUTPUT, self.y_type),
-            Slot("weights", Role.WEIGHT, weight_type),
+            Slot("weights", Role.WEIGHT, self.dot.w_type),
             Slot("start", Role.WEIGHT, "int32_t"),
+            *(Slot(name, Role.WEIGHT) for name in self.of_columns),
         ]
-        if params.result is not Result.INT32:
-            slots.append(Slot("scale", Role.WEIGHT))
-        if params.shifts:
-            slots.append(Slot("shift", Role.WEIGHT))
         if params.reads_zeros:
             slots.append(Slot("zeros", Role.WEIGHT, "int32_t"))
         slots.append(Slot("gathered", Role.WORKSPACE, self.element))
         self.buffers = ordered(slots)
         w = params.window
         self.line = w.out_width if w is not None else params.point.mr  # rows gathered at a time
-        self.heights = [min(params.point.mr, self.line)]
-        while self.heights[-1] > 1:
-            self.heights.append(self.heights[-1] // 2)
+        self.gathered_bytes = ceil_div(self.line * params.depth * self.dot.element_bytes, 64) * 64
+        self.heights = tile_heights(min(params.point.mr, self.line))
 
     def source(self) -> KernelSource:
         p, code = self.p, self.code
@@ -197,25 +201,14 @@ class _Quantized:
             self.walk(vectors, tail)
         self.gather()
         self.kernel()
-        size = 1 if self.dot is Dot.QUADS else 2
-        return KernelSource(code.result(), self.buffers, Workspace(ceil_div(self.line * p.depth * size, 64) * 64))
+        return KernelSource(code.result(), self.buffers, Workspace(self.gathered_bytes))
 
     def tile(self, rows: int, vectors: int, tail: int) -> None:
-        p, code = self.p, self.code
-        each = f"{UNROLL} for (int i = 0; i < {rows}; i++)"
-        each_vector = f"{UNROLL} for (int j = 0; j < {vectors}; j++)"
-        step = self.dot.value
-        with code.block(f"static inline void {kind_name(f'tile_{rows}', vectors, tail)}({self.signature()})"):
-            code.line(f"ivec acc[{rows}][{vectors}];")
-            code.line(f"{each} {each_vector} acc[i][j] = *(const ivec_memory *)(start + j * LANES);")
-            with code.block(f"for (int64_t k = 0; k < DEPTH; k += {step}, w += {vectors * p.point.lanes * step})"):
-                code.line(f"ivec b[{vectors}];", f"{each_vector} b[j] = columns(w + j * LANES * {step});")
-                with code.block(each):
-                    code.line("const ivec a = spread(x + i * DEPTH + k);")
-                    code.line(f"{each_vector} acc[i][j] = dot(acc[i][j], a, b[j]);")
-            with code.block(each), code.block(each_vector):
-                self.store(vectors, tail)
-        code.line("")
+        head = f"static inline void {kind_name(f'tile_{rows}', vectors, tail)}({self.signature()})"
+        start, step = "*(const ivec_memory *)(start + j * LANES)", self.dot.value
+        panel_step = str(vectors * self.p.point.lanes * step)
+        with write_tile(self.code, head, rows, vectors, start=start, step=str(step), panel_step=panel_step):
+            self.store(vectors, tail)
 
     def store(self, vectors: int, tail: int) -> None:
         p, code = self.p, self.code
@@ -241,32 +234,32 @@ class _Quantized:
             code.line(f"{lanes}({self.y_type})z[lane];")
 
     def signature(self) -> str:
-        weight = "int8_t" if self.dot is Dot.QUADS else "int16_t"
-        extra = "" if self.p.result is Result.INT32 else ", const float *restrict scale"
-        extra += ", const float *restrict shift" if self.p.shifts else ""
+        extra = "".join(f", const float *restrict {name}" for name in self.of_columns)
         extra += ", int32_t y_zero" if self.p.requantizes_around_zero else ""
         return (
-            f"const {self.element} *restrict x, const {weight} *restrict w, const int32_t *restrict start, "
+            f"const {self.element} *restrict x, const {self.dot.w_type} *restrict w, const int32_t *restrict start, "
             f"{self.y_type} *restrict y{extra}"
         )
 
+    def arguments(self, column: str) -> str:
+        """What ``signature`` names behind y.  column: what is added to what each column has."""
+        extra = "".join(f", {name}{column}" for name in self.of_columns)
+        return f"{extra}, y_zero" if self.p.requantizes_around_zero else extra
+
     def walk(self, vectors: int, tail: int) -> None:
         code = self.code
-        extra = ("" if self.p.result is Result.INT32 else ", scale") + (", shift" if self.p.shifts else "")
-        extra += ", y_zero" if self.p.requantizes_around_zero else ""
         with code.block(f"static void {kind_name('panel', vectors, tail)}({self.signature()}, int64_t rows)"):
             code.line("int64_t i = 0;")
             for rows in self.heights:
                 name = kind_name(f"tile_{rows}", vectors, tail)
                 head = f"for (; i + {rows} <= rows; i += {rows})"
-                code.line(f"{head} {name}(x + i * DEPTH, w, start, y + i * N{extra});")
+                code.line(f"{head} {name}(x + i * DEPTH, w, start, y + i * N{self.arguments('')});")
         code.line("")
 
     def gather(self) -> None:
         """x rows (or the taps of output pixels) as ``element``, DEPTH apart; QUADS shifts signed x by 128."""
         p, code = self.p, self.code
-        shift = " + 128" if self.dot is Dot.QUADS and p.x_byte is Byte.S8 else ""
-        value = f"({self.element})({{}}{shift})"
+        value = f"({self.element})({{}}{self.shift})"
         w = p.window
         if w is None:
             with (
@@ -301,17 +294,12 @@ class _Quantized:
     def kernel(self) -> None:
         p, code = self.p, self.code
         w = p.window
-        extra = ("" if p.result is Result.INT32 else ", scale + column") + (", shift + column" if p.shifts else "")
-        extra += ", y_zero" if p.requantizes_around_zero else ""
-        size = 1 if self.dot is Dot.QUADS else 2
-        own = ceil_div(self.line * p.depth * size, 64) * 64 // size
         with code.block(ENTRY):
             bind_buffers(code, self.buffers)
             bind_sizes(code, {"ROWS": p.rows})
-            code.line(f"{self.element} *const own = gathered + part * {own};")
+            code.line(f"{self.element} *const own = gathered + part * {self.gathered_bytes // self.dot.element_bytes};")
             if p.pads_with_zero:
-                shift = " + 128" if self.dot is Dot.QUADS and p.x_byte is Byte.S8 else ""
-                code.line(f"const {self.element} absent = ({self.element})(zeros[0]{shift});")
+                code.line(f"const {self.element} absent = ({self.element})(zeros[0]{self.shift});")
             if p.requantizes_around_zero:
                 code.line("const int32_t y_zero = zeros[1];")
             if w is None:
@@ -330,7 +318,8 @@ class _Quantized:
                     code.line(f"gather({image}, own, l % {w.out_height} * {w.stride[0]} - {w.pads[0]}{absent});")
                 with code.block("for (int64_t panel = 0; panel < PANELS; panel++)"):
                     code.line("const int64_t column = first_column(panel);")
-                    arguments = f"own, weights + column * DEPTH, start + column, y + l * LINE * N + column{extra}, rows"
+                    arguments = "own, weights + column * DEPTH, start + column, y + l * LINE * N + column"
+                    arguments += f"{self.arguments(' + column')}, rows"
                     self.panels.write_dispatch(code, "panel", arguments)
 
 

@@ -37,9 +37,11 @@ from tribunus_native.templates.integer_dot import (
     Byte,
     Dot,
     QuantizedPoint,
+    tile_heights,
     write_byte_store,
     write_dot,
     write_requantisation,
+    write_tile,
 )
 from tribunus_native.templates.panels import Panels, kind_name
 from tribunus_native.templates.vecmath import vecmath
@@ -90,7 +92,9 @@ class _QuantizedBatch:
         self.code = Code()
         self.dot = params.point.dot
         self.quads = self.dot is Dot.QUADS
-        self.x_type, self.w_type = ("uint8_t", "int8_t") if self.quads else ("int16_t", "int16_t")
+        self.x_type, self.w_type = self.dot.x_type, self.dot.w_type
+        self.x_shift = " + 128" if self.quads and params.x_byte is Byte.S8 else ""
+        self.w_shift = " - 128" if self.quads and params.w_byte is Byte.U8 else ""
         self.y_type = "float" if params.y_byte is None else params.y_byte.value
         # what a function is told at the call: K, DEPTH, N are names of constants or of its last parameters
         loose = [] if isinstance(params.k, int) else ["K", "DEPTH"]
@@ -107,9 +111,7 @@ class _QuantizedBatch:
             ]
         )
         mr = params.point.mr
-        self.heights = [mr if isinstance(params.rows, Param) else min(mr, max(1, params.rows))]
-        while self.heights[-1] > 1:
-            self.heights.append(self.heights[-1] // 2)
+        self.heights = tile_heights(mr if isinstance(params.rows, Param) else min(mr, max(1, params.rows)))
 
     def source(self) -> KernelSource:
         p, code = self.p, self.code
@@ -119,7 +121,7 @@ class _QuantizedBatch:
         write_dot(code, self.dot, p.point.lanes)
         constants(code, self.sizes())
         if isinstance(p.k, int):
-            constant(code, "DEPTH", -(-p.k // self.dot.value) * self.dot.value, "K in whole dot products")
+            constant(code, "DEPTH", self.dot.depth(p.k), "K in whole dot products")
         constant(code, "LINE", self.heights[0], "rows gathered at a time")
         constant(code, "DOT", self.dot.value)
         self.write_panels()
@@ -157,7 +159,10 @@ class _QuantizedBatch:
         p, code = self.p, self.code
         starts = ", int32_t *restrict column_start, int32_t x_zero" if self.quads else ""
         head = f"const {p.w_byte.value} *restrict w, {self.w_type} *restrict to, int64_t panels, int32_t w_zero"
-        self.group() if p.transposed else self.vector()
+        if p.transposed:
+            self.group()
+        else:
+            self.vector()
         with (
             code.block(f"static void pack({head}{starts}{self.loose})"),
             code.block("for (int64_t panel = 0; panel < panels; panel++)"),
@@ -198,8 +203,7 @@ class _QuantizedBatch:
         """vector(to, from, depth, count, w_zero): DOT rows of LANES columns, of which depth x count exist."""
         p, code, lanes = self.p, self.code, self.p.point.lanes
         loose = "" if isinstance(p.n, int) else ", int64_t N"
-        name = "unsigned char" if p.w_byte is Byte.U8 else "signed char"
-        code.line(f"typedef {name} row_memory __attribute__((ext_vector_type({lanes}), aligned(1)));")
+        code.line(f"typedef {p.w_byte.lane_type} row_memory __attribute__((ext_vector_type({lanes}), aligned(1)));")
         with code.block(f"INLINE ivec row(const {p.w_byte.value} *from, int64_t count, int32_t absent)"):
             code.line("if (count >= LANES) return __builtin_convertvector(*(const row_memory *)from, ivec);")
             code.line("ivec found = (ivec)(absent);")
@@ -236,21 +240,11 @@ class _QuantizedBatch:
         return f"{function}_{vectors}_part" if tail is None else kind_name(function, vectors, tail)
 
     def tile(self, rows: int, vectors: int, tail: int | None) -> None:
-        code = self.code
-        each = f"{UNROLL} for (int i = 0; i < {rows}; i++)"
-        each_vector = f"{UNROLL} for (int j = 0; j < {vectors}; j++)"
+        head = f"static inline void {self.name(f'tile_{rows}', vectors, tail)}({self.parameters(tail)})"
         start = "*(const ivec_memory *)(column_start + j * LANES) + row_start[i]" if self.quads else "(ivec)(0)"
-        with code.block(f"static inline void {self.name(f'tile_{rows}', vectors, tail)}({self.parameters(tail)})"):
-            code.line(f"ivec acc[{rows}][{vectors}];")
-            code.line(f"{each} {each_vector} acc[i][j] = {start};")
-            with code.block(f"for (int64_t k = 0; k < DEPTH; k += DOT, w += {vectors} * LANES * DOT)"):
-                code.line(f"ivec b[{vectors}];", f"{each_vector} b[j] = columns(w + j * LANES * DOT);")
-                with code.block(each):
-                    code.line("const ivec a = spread(x + i * DEPTH + k);")
-                    code.line(f"{each_vector} acc[i][j] = dot(acc[i][j], a, b[j]);")
-            with code.block(each), code.block(each_vector):
-                self.store(vectors, tail)
-        code.line("")
+        panel_step = f"{vectors} * LANES * DOT"
+        with write_tile(self.code, head, rows, vectors, start=start, step="DOT", panel_step=panel_step):
+            self.store(vectors, tail)
 
     def store(self, vectors: int, tail: int | None) -> None:
         p, code = self.p, self.code
@@ -291,7 +285,7 @@ class _QuantizedBatch:
     def gather(self) -> None:
         """Rows of x as the dot product reads them, DEPTH apart; the first addend of each row."""
         p, code = self.p, self.code
-        value = "x[i * K + k]" + (" + 128" if p.x_byte is Byte.S8 else "") if self.quads else "x[i * K + k] - x_zero"
+        value = f"x[i * K + k]{self.x_shift if self.quads else ' - x_zero'}"
         starts = ", int32_t *restrict row_start, int32_t w_zero" if self.quads else ", int32_t x_zero"
         head = f"const {p.x_byte.value} *restrict x, {self.x_type} *restrict to, int64_t rows{starts}{self.loose}"
         with code.block(f"static void gather({head})"), code.block("for (int64_t i = 0; i < rows; i++)"):
@@ -312,9 +306,7 @@ class _QuantizedBatch:
                 code.line("const int64_t DEPTH = (K + DOT - 1) / DOT * DOT;")
             if p.panels is None:
                 code.line("const int64_t PANELS = (N + WIDTH - 1) / WIDTH;")
-            shifts = [" + 128" if p.x_byte is Byte.S8 else "", " - 128" if p.w_byte is Byte.U8 else ""]
-            x_shift, w_shift = shifts if self.quads else ("", "")
-            code.line(f"const int32_t x_zero = numbers[0]{x_shift}, w_zero = numbers[1]{w_shift};")
+            code.line(f"const int32_t x_zero = numbers[0]{self.x_shift}, w_zero = numbers[1]{self.w_shift};")
             if p.y_byte is not None:
                 code.line("const int32_t y_zero = numbers[2];")
             code.line("float scale;", "__builtin_memcpy(&scale, numbers + 3, 4);")
