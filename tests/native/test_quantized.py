@@ -214,3 +214,18 @@ def test_products_of_no_rows_are_left_to_others(tmp_path: Path, cpu: Cpu) -> Non
     group = stored_product(5, rows=0)
     candidates = Workshop(NativeBackend(), Target("cpu", cpu.value, 1), tmp_path).candidates(group, 64)
     assert {c.config.text("template") for c in candidates} == {"loops"}
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_tiles_of_a_convolution_have_the_height_of_its_lines(tmp_path: Path, batch: int) -> None:
+    b = GroupBuilder()
+    x = b.op("dequantize_linear", b.x(batch, 8, 28, 28, dtype=DType.U8), b.w(array=0.02), axis=-1)
+    w = b.op(
+        "dequantize_linear", b.w(32, 8, 1, 1, dtype=DType.I8, array=np.ones((32, 8, 1, 1))), b.w(array=0.5), axis=0
+    )
+    window = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1)}
+    group = b.group("qdq_conv", b.op("conv", x, w, group=1, **window))
+    workshop = Workshop(NativeBackend(), Target("cpu", Cpu.X86_64_V4.value, 1), tmp_path)
+    first = workshop.candidates(group, 1)[0]
+    assert first.config.text("template") == "quantized"
+    assert first.config.integer("mr") == quantized_rule(28, 32, Cpu.X86_64_V4).mr > 1

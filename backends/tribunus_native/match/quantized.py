@@ -247,7 +247,8 @@ class QuantizedProduct:
         border = None if found is None else self._border(signature, found)
         if found is None or border is None or layouts not in (None, border):
             return
-        for point in quantized_points(Sizes().size(found.rows), found.n, cpu):
+        rows = found.rows if found.window is None else found.window.out_width  # what one gathered line holds
+        for point in quantized_points(Sizes().size(rows), found.n, cpu):
             if point.dot is Dot.QUADS and not found.narrow_weights:
                 continue
             yield Proposal({"template": self.name, **quantized_config(point)}, border)
