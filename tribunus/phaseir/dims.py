@@ -341,7 +341,7 @@ def shape_from_json(value: Json, names: Sequence[str], where: str) -> Shape:
 def _read(items: list[Json], names: Sequence[str], where: str) -> Shape:
     try:
         return _read_once(marshal.dumps(items, _PLAIN_MARSHAL), tuple(names))
-    except SchemaError as error:
+    except (SchemaError, DimError) as error:  # DimError: a division by 0 is no dim
         raise SchemaError(f"{where}: {error.detail}") from None
 
 
