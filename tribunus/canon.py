@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import functools
 import json
+import marshal
 import struct
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Final, NewType, NoReturn, TypeAlias
+from typing import Final, NewType, NoReturn, TypeAlias, TypeVar
 
 from tribunus.errors import (
     DigestSyntaxError,
@@ -33,6 +35,9 @@ Digest = NewType("Digest", str)
 
 MAX_INTEGER: Final = 2**53 - 1
 MAX_DEPTH: Final = 32
+T = TypeVar("T")
+_PLAIN_MARSHAL: Final = 0
+"""The version of marshal that writes equal values as equal bytes and unequal ones, ``1`` and ``True``, as unequal."""
 _HEXADECIMAL: Final = "0123456789abcdef"
 _ALPHANUMERIC: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 _IDENTIFIER: Final = _ALPHANUMERIC + "._/+-"
@@ -120,6 +125,31 @@ def text_to_float(text: str) -> float:
         raise SchemaError(f"{text[:40]!r} is not a floating point bit string")
     value: float = struct.unpack(">f" if kind == "f32" else ">d", bytes.fromhex(digits))[0]
     return value
+
+
+def read_once(
+    remembered: int,
+) -> Callable[[Callable[[Json, tuple[str, ...]], T]], Callable[[Json, Sequence[str], str], T]]:
+    """For readers of small documents that a file repeats: equal ones over equal names are read once, as one object.
+
+    remembered: how many.  What is made of ``read(value, names)`` is ``read(value, names, where)``; SchemaErrors are
+    said to be there, unless ``where`` is empty.
+    """
+
+    def decorate(read: Callable[[Json, tuple[str, ...]], T]) -> Callable[[Json, Sequence[str], str], T]:
+        @functools.lru_cache(maxsize=remembered)
+        def from_bytes(document: bytes, names: tuple[str, ...]) -> T:
+            return read(marshal.loads(document), names)
+
+        def from_json(value: Json, names: Sequence[str], where: str) -> T:
+            try:
+                return from_bytes(marshal.dumps(value, _PLAIN_MARSHAL), tuple(names))
+            except SchemaError as error:
+                raise SchemaError(f"{where}: {error.detail}" if where else error.detail) from None
+
+        return from_json
+
+    return decorate
 
 
 def object_of(value: Json, where: str, required: frozenset[str], optional: frozenset[str] = frozenset()) -> JsonObject:

@@ -6,9 +6,12 @@ Imported by: plugin, which registers this module only where ``--model`` is given
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Final, NoReturn
 
 import pytest
@@ -47,6 +50,7 @@ def begin(config: pytest.Config) -> None:
         config.option.benchmark_quiet = config.option.verbose <= 0
     settings = settings_of(config)
     say = _Speaker(config.option.verbose >= 0 and not config.option.collectonly)
+    _end_as_interrupted(config)
     say(f"preparing {settings.model.name} for {settings.target}")
     try:
         runner = guarded(lambda: _opened(settings, say, is_dry=config.option.collectonly))
@@ -55,6 +59,25 @@ def begin(config: pytest.Config) -> None:
     config.stash[RUNNER] = runner
     config.add_cleanup(runner.close)
     config.pluginmanager.register(sys.modules[__name__], "tribunus-certification")
+
+
+def _end_as_interrupted(config: pytest.Config) -> None:
+    """SIGTERM ends the session as Ctrl-C does: a report of what was judged, the code of an interrupt, nothing left.
+
+    Who started pytest with SIGTERM ignored, or handles it, is left alone.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        signal.signal(number, lambda *_: None)  # ``timeout`` sends two, and the second would break into the report
+        raise KeyboardInterrupt
+
+    def restore() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    is_main = threading.current_thread() is threading.main_thread()  # elsewhere Python sets no handlers
+    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        config.add_cleanup(restore)
+        signal.signal(signal.SIGTERM, interrupt)
 
 
 def _opened(settings: Settings, say: Callable[[str], None], *, is_dry: bool) -> Runner:

@@ -12,21 +12,26 @@ from tribunus.ledger.store import Ledger
 
 FIXED = ("--dim", "batch=2", *QUICK)
 CHECKS = 6
+REPORTS = {f"one.cpu.{end}" for end in ("junit.xml", "report.html", "report.json", "report.md")}
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A session, and the names of the files that it left."""
+    """A session, and the names of the files that it left, the temporary ones too."""
 
     said: Said
     files: frozenset[str]
+    temporary: frozenset[str]
 
 
 def stopped(desk: Desk, after: int, by: str) -> Ended:
     """A session that ends by a signal after some checks."""
-    extra = {"STOP_AFTER": str(after), "STOP_BY": by}
+    temporary = desk.folder / "temporary"
+    temporary.mkdir(exist_ok=True)
+    extra = {"STOP_AFTER": str(after), "STOP_BY": by, "TMPDIR": str(temporary)}
     said = desk.certify("one.onnx", *FIXED, "-p", "stop_after", extra=extra)
-    return Ended(said, frozenset(path.name for path in said.output.glob("*")))
+    left = frozenset(path.name for path in temporary.iterdir())
+    return Ended(said, frozenset(path.name for path in said.output.glob("*")), left)
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +41,14 @@ def killed(desk: Desk) -> Ended:
 
 
 @pytest.fixture(scope="module")
-def interrupted(desk: Desk, killed: Ended) -> Ended:
-    """Goes on after the kill; a person presses Ctrl-C after four checks."""
+def terminated(desk: Desk, killed: Ended) -> Ended:
+    """Goes on after the kill; a service manager ends it after three checks, and says so twice."""
+    return stopped(desk, 3, "SIGTERM")
+
+
+@pytest.fixture(scope="module")
+def interrupted(desk: Desk, terminated: Ended) -> Ended:
+    """Goes on after that; a person presses Ctrl-C after four checks."""
     return stopped(desk, 4, "SIGINT")
 
 
@@ -55,8 +66,21 @@ def test_ctrl_c_ends_with_its_own_code_and_a_report_of_what_was_judged(interrupt
     said = interrupted.said
     assert said.code == 2 and no_traceback(said)
     assert "interrupted: the same command resumes" in said.out
+    assert "receipts reused from the ledger: 3" in said.out and "candidates: 1 not reached" in said.out
+    assert interrupted.files == REPORTS and not interrupted.temporary
+
+
+def test_sigterm_ends_as_ctrl_c_does(terminated: Ended) -> None:
+    said = terminated.said
+    assert said.code == 2 and no_traceback(said)
+    assert "interrupted: the same command resumes" in said.out
     assert "receipts reused from the ledger: 2" in said.out and "candidates: 1 not reached" in said.out
-    assert interrupted.files == {f"one.cpu.{end}" for end in ("junit.xml", "report.html", "report.json", "report.md")}
+    assert terminated.files == REPORTS
+
+
+def test_the_build_folder_of_a_killed_session_goes_with_the_next_session(killed: Ended, terminated: Ended) -> None:
+    assert [name.startswith("tribunus-build-") for name in killed.temporary] == [True]
+    assert not terminated.temporary
 
 
 def test_the_same_command_resumes(finished: Said) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.image.test_plan_checker import honest
+from tribunus.errors import DimError
 from tribunus.image.plan_checker import _Needs
 from tribunus.numerics.dtypes import DType
 from tribunus.phaseir import dims
@@ -86,3 +88,34 @@ def test_one_operand_with_two_bindings_is_two_questions() -> None:
     _, large = launched(operand, (S0, S1))
     for launch, expected in ((small, 36), (large, 252), (small, 36)):
         assert needs.operand(operand, needs.box(kernel, launch), kernel, launch, 1 << 20) == expected
+
+
+STEP = dims.add(dims.sub(D0, D1), 1)
+"""1 wherever both symbols are one; by intervals it may be 0."""
+
+
+def test_a_divisor_that_is_0_by_intervals_alone_is_asked_for_exactly() -> None:
+    operand = Operand(TensorType(DType.F32, (dims.floordiv(dims.mul(D0, 2), STEP),)), Layout((0,)), 4)
+    for size in (72, 1 << 30):
+        assert needed(operand, (S0, S0), size) == 72 == largest(operand, (S0, S0))
+
+
+def test_a_workspace_with_such_a_divisor_is_asked_for_exactly() -> None:
+    kernel, launch = launched(Operand(TensorType(DType.F32, (D0,)), Layout((0,)), 4), (S0, S0))
+    kernel = replace(kernel, recipe=replace(kernel.recipe, workspace=dims.ceildiv(D0, STEP)))
+    needs = _Needs(SCOPE)
+    for size in (9, 1 << 30):
+        assert needs.workspace(kernel, needs.box(kernel, launch), launch, size) == 9
+
+
+def test_a_binding_without_an_interval_is_asked_for_exactly_and_may_be_of_no_account() -> None:
+    operand = Operand(TensorType(DType.F32, (D0,)), Layout((0,)), 4)
+    unclear = dims.floordiv(S1, dims.sub(S0, S1))
+    assert needed(operand, (S0, unclear), size=36) == 36
+
+
+@pytest.mark.parametrize("bind", [(S0, S1), (S0, dims.add(S0, 1))])
+def test_a_divisor_that_may_be_0_is_not_proved(bind: tuple[Dim, ...]) -> None:
+    operand = Operand(TensorType(DType.F32, (dims.floordiv(D0, STEP),)), Layout((0,)), 4)
+    with pytest.raises(DimError):
+        needed(operand, bind, size=1 << 30)

@@ -33,6 +33,8 @@ from tribunus.errors import (
 )
 from tribunus.image.admissions import CHECK_NAMES, AdmissionLine
 from tribunus.image.plan_checker import check_admissions, check_plan
+from tribunus.phaseir import dims
+from tribunus.phaseir.dims import Dim, Sym
 from tribunus.plan.code import Slot, SlotKind, recipe_digest
 from tribunus.plan.document import content_key_to_json
 from tribunus.plan.plan import (
@@ -274,6 +276,40 @@ MUTATIONS: dict[str, tuple[type[TribunusError], Mutation]] = {
 
 def test_an_honest_plan_passes() -> None:
     check(honest().plan)
+
+
+def _ranged() -> tuple[int, Profile]:
+    """The honest plan's profile with a symbol, and its position."""
+    return next((at, p) for at, p in enumerate(honest().plan.profiles) if p.symbols)
+
+
+def _divided(by: Dim) -> Plan:
+    """The honest plan, the first output of a launch with a symbol divided by ``by``, an expression over ``d0``."""
+    plan, (_, ranged) = honest().plan, _ranged()
+    at = next(entry.kernel for entry in ranged.launches if plan.kernels[entry.kernel].symbols == ("d0",))
+    recipe = plan.kernels[at].recipe
+    output = recipe.outputs[0]
+    shape = (dims.floordiv(output.type.shape[0], by), *output.type.shape[1:])
+    outputs = (replace(output, type=replace(output.type, shape=shape)), *recipe.outputs[1:])
+    return kernel(plan, at, lambda old: replace(old, recipe=replace(recipe, outputs=outputs)))
+
+
+def test_bytes_behind_a_divisor_that_is_never_0_are_proved() -> None:
+    check(_divided(dims.maximum(Sym("d0"), 1)))
+
+
+def test_bytes_behind_a_divisor_that_may_be_0_are_refused_as_a_plan_that_cannot_be_proved() -> None:
+    with pytest.raises(PlanError, match=r"launch \d+: the bytes of argument \d+ cannot be proved: .*divisor"):
+        check(_divided(dims.sub(Sym("d0"), 2)))
+
+
+def test_a_port_behind_a_divisor_that_may_be_0_is_refused_as_a_plan_that_cannot_be_proved() -> None:
+    at, ranged = _ranged()
+    port = ranged.inputs[0]
+    unclear = dims.floordiv(7, dims.sub(Sym("s0"), 2))
+    made = replace(ranged, inputs=(replace(port, type=replace(port.type, shape=(unclear, 12))),))
+    with pytest.raises(PlanError, match="input 'x': that no divisor of"):
+        check(replace(honest().plan, profiles=changed(honest().plan.profiles, at, made)))
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

@@ -55,6 +55,28 @@ def test_closing_the_executor_ends_the_child(workshop: Workshop) -> None:
     made.close()
 
 
+_SIGNALS = """
+import os
+from pathlib import Path
+from tribunus.isolation.children import Child, Limits, Zygote, module_path
+path = module_path(["tribunus_native.replay:REPLAYER"])
+zygote = Zygote(["tribunus_native.replay"], path)
+forked, executed = Child.forked(zygote), Child.executed(path, {}, True)
+for child in (forked, executed):
+    child.load([], {}, Limits())
+    print(Path(f"/proc/{child.pid}/status").read_text().partition("SigIgn:")[2].split()[0])
+"""
+
+
+def test_signals_that_end_a_session_do_not_end_its_children() -> None:
+    """They reach the whole group, and a child that dies of one would look like a candidate that crashed."""
+    done = subprocess.run([sys.executable, "-c", _SIGNALS], capture_output=True, text=True, check=True)
+    ignored = [int(mask, 16) for mask in done.stdout.split()]
+    assert len(ignored) == 2
+    for number in (signal.SIGINT, signal.SIGTERM):
+        assert all(mask >> (number - 1) & 1 for mask in ignored)
+
+
 def test_a_child_has_no_files_of_the_parent_and_no_environment(workshop: Workshop, executor: CpuExecutor) -> None:
     artifact = add_artifact(workshop.code(HONEST))
     executor.renew()

@@ -92,7 +92,10 @@ def test_bounds_are_ordered_and_on_the_grid(bounds: tuple[int, int, int, int]) -
         Symbol("s0", "n", *bounds)
 
 
-@pytest.mark.parametrize("value", [["s", 3], ["s"], ["^", 1, 2], "s0", [], True, ["+", 1]])
+@pytest.mark.parametrize(
+    "value",
+    [["s", 3], ["s"], ["^", 1, 2], "s0", [], True, ["+", 1], ["floordiv", ["s", 0], 0], ["mod", 3, ["*", 0, ["s", 0]]]],
+)
 def test_a_broken_document_is_a_schema_error(value: Json) -> None:
     with pytest.raises(SchemaError) as refused:
         dims.from_json(value, NAMES, "somewhere")

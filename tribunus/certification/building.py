@@ -1,6 +1,6 @@
 """Builds artifacts in a pool, from the store where it has them.
 
-Imported by: certification.  Imports: candidates, ledger.artifacts.
+Imported by: certification.  Imports: candidates, ledger.artifacts, scratch.
 
 Work folders live as long as the pool, one for each build that may run at a time, so that a compiler finds what it left
 there for the build before.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import queue
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Final
 from tribunus.candidates.backend import Backend
 from tribunus.candidates.model import Artifact, Candidate, Signature
 from tribunus.canon import Digest
+from tribunus.certification.scratch import Scratch
 from tribunus.errors import EnvironmentFault, InternalError, TribunusError
 from tribunus.ledger.artifacts import ArtifactStore
 from tribunus.plan.code import Code
@@ -51,7 +51,7 @@ class BuildPool:
         self._toolchain = toolchain
         self._jobs = max(1, jobs)
         self._say = say
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Scratch | None = None
         self._places: queue.SimpleQueue[Path] = queue.SimpleQueue()
 
     def build(self, orders: Sequence[Order]) -> list[Artifact | str]:
@@ -84,19 +84,16 @@ class BuildPool:
     def close(self) -> None:
         """Remove the work folders."""
         if self._folder is not None:
-            self._folder.cleanup()
+            self._folder.close()
             self._folder = None
             self._places = queue.SimpleQueue()
 
     def _open(self) -> None:
         if self._folder is not None:
             return
-        try:
-            self._folder = tempfile.TemporaryDirectory(prefix="tribunus-build-", ignore_cleanup_errors=True)
-        except OSError as error:
-            raise EnvironmentFault(f"cannot make a folder for builds: {error.strerror}") from None
+        self._folder = Scratch("build")
         for number in range(self._jobs):
-            self._places.put(Path(self._folder.name) / str(number))
+            self._places.put(self._folder.path / str(number))
 
     def _build(self, order: Order) -> Artifact | str:
         stored = self._artifacts.get(order.candidate, order.signature, self._toolchain)

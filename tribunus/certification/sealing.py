@@ -8,7 +8,6 @@ Imported by: certify, cli, tests.  Imports: certification.pipeline, planning, im
 from __future__ import annotations
 
 import platform
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from tribunus.admission.receipt import Check, Receipt, receipt_to_json
 from tribunus.canon import Digest, Json, JsonObject, digest_of, encode
 from tribunus.certification.pipeline import Certification, Draft, Item
 from tribunus.certification.program_check import ProgramReceipt, judge_case, program_key, receipt_from_json
+from tribunus.certification.scratch import Scratch
 from tribunus.certification.stepwise import Stepwise, run_stepwise
 from tribunus.errors import CertificationRejected, InternalError
 from tribunus.image.admissions import AdmissionLine, encode_lines
@@ -75,8 +75,8 @@ def check_program(
     """
     cases = program_cases(certification)
     arrays = {name: dict(case.inputs) for name, (_, case) in cases.items()}
-    with tempfile.TemporaryDirectory(prefix="tribunus-program-") as folder:
-        results = run_program(region.plan, region.kernels, region.shards, arrays, Path(folder))
+    with Scratch("program") as folder:
+        results = run_program(region.plan, region.kernels, region.shards, arrays, folder.path)
     receipts: list[ProgramReceipt] = []
     for result in results:
         draft, case = cases[result.case]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -17,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from tribunus.certification.scratch import Scratch
 from tribunus.cli.bench_model import bind_model
 from tribunus.cli.bench_turns import Measured, Rounds, Worker, measure_in_turns
 from tribunus.cli.bench_worker import Subject
@@ -60,7 +60,7 @@ def _run(arguments: argparse.Namespace) -> int:
         image.session(feeds).close()
     engines = [] if arguments.against is None else _engines(arguments.engine)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tribunus-bench-")))
+        folder = stack.enter_context(Scratch("bench")).path
         inputs, model = folder / "inputs.npz", folder / "model.onnx"
         write_arrays(inputs, feeds)
         trust = [] if arguments.trust is None else [str(arguments.trust.resolve())]

@@ -10,13 +10,13 @@ import math
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tribunus.certification.scratch import Scratch
 from tribunus.cli.bench_worker import Subject
 from tribunus.errors import InternalError, ToolError, TribunusError, UsageError, all_leaves
 from tribunus.image.arrays import Array, read_arrays
@@ -82,8 +82,8 @@ class Worker:
 
     def __init__(self, subject: Subject, place: Path, inputs: Path, words: Sequence[str], threads: int) -> None:
         self.subject = subject
-        self._folder = tempfile.TemporaryDirectory(prefix="tribunus-bench-")
-        self._log = Path(self._folder.name) / "said.txt"
+        self._folder = Scratch("bench")
+        self._log = self._folder.path / "said.txt"
         command = [sys.executable, "-m", "tribunus.cli.bench_worker", subject, str(place), str(inputs), *words]
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
@@ -119,7 +119,7 @@ class Worker:
 
     def outputs(self) -> dict[str, Array]:
         """Outputs of the last call."""
-        place = Path(self._folder.name) / "outputs.npz"
+        place = self._folder.path / "outputs.npz"
         self._ask({"outputs": str(place)})
         return read_arrays(place)
 
@@ -142,7 +142,7 @@ class Worker:
             self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
-        self._folder.cleanup()
+        self._folder.close()
 
     def _ask(self, request: Mapping[str, object]) -> dict[str, object]:
         if self._process.stdin is None:

@@ -37,6 +37,8 @@ The first failure wins, in the order container, encoding, structure, signature, 
 
 _MIDDLE = """
 A reader that closes the pipe early (`tribunus inspect x.tci | head -1`) ends a command with 50 and no message.
+SIGTERM, as from `timeout` or a service manager, ends a certification as Ctrl-C does: with 2 and a report of what was
+judged. What a killed one leaves in the folder for temporary files, the next one removes.
 
 This page is made by `python -m tribunus.cli.exit_codes`.
 

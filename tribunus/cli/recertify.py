@@ -12,7 +12,6 @@ import argparse
 import os
 import platform
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from tribunus.candidates.model import Artifact, Signature
 from tribunus.candidates.registry import installed_backends
 from tribunus.canon import Digest, digest_of
 from tribunus.certification.program_check import ProgramReceipt, judge_case
+from tribunus.certification.scratch import Scratch
 from tribunus.cli.command import Command
 from tribunus.cli.image_programs import ImagePrograms, programs_of, with_model
 from tribunus.cli.opening import Opened, opened_image
@@ -114,9 +114,9 @@ def _run(arguments: argparse.Namespace) -> int:
         kernels = recorded_kernels(plan, region.kernels(), lines, programs)
         chosen = _chosen(kernels, arguments.kernel, arguments.receipt)
         # An auditor works out every golden anew; the folder is for what memory is too small for.
-        with _Executing(kernels) as executor, tempfile.TemporaryDirectory(prefix="tribunus-") as folder:
+        with _Executing(kernels) as executor, Scratch("goldens") as folder:
             is_timed = any(Check.TIMING in wanted for _, wanted in chosen)
-            auditor = _auditor(executor, GoldenStore(Path(folder)), is_timed=is_timed)
+            auditor = _auditor(executor, GoldenStore(folder.path), is_timed=is_timed)
             captured = _captured(image, programs) if arguments.model is not None else {}
             target = Target("cpu", plan.arch, plan.threads)
             done = [_recheck(recorded, wanted, auditor, target, captured) for recorded, wanted in chosen]
@@ -263,9 +263,9 @@ def _check_program(image: Opened, programs: ImagePrograms) -> tuple[ProgramRecei
     region = image.source.region(plan.target)
     cases = {case.name: case for case in _cases(image)}
     shards = [bytes(region.weights(number)) for number in range(region.weights_count)]
-    with tempfile.TemporaryDirectory(prefix="tribunus-program-") as folder:
+    with Scratch("program") as folder:
         inputs = {name: dict(case.inputs) for name, case in cases.items()}
-        runs = run_program(plan, bytes(region.kernels()), shards, inputs, Path(folder))
+        runs = run_program(plan, bytes(region.kernels()), shards, inputs, folder.path)
     policy = ComputePolicy(plan.kernels[0].key.policy)
     receipts: list[ProgramReceipt] = []
     for run in runs:

@@ -18,6 +18,7 @@ from typing import Protocol
 from tribunus.errors import (
     AliasError,
     ArenaBoundsError,
+    DimError,
     IntegrityError,
     KernelBoundsError,
     OrderError,
@@ -32,7 +33,7 @@ from tribunus.errors import (
 )
 from tribunus.image.admissions import CHECK_NAMES, AdmissionLine, decode_lines
 from tribunus.phaseir import dims
-from tribunus.phaseir.dims import DimScope, Symbol
+from tribunus.phaseir.dims import Dim, DimScope, Symbol
 from tribunus.plan.code import Operand, SlotKind, recipe_digest
 from tribunus.plan.document import content_key_to_json
 from tribunus.plan.plan import (
@@ -217,9 +218,10 @@ def _check_view(buffers: Sequence[Buffer], number: int, where: str) -> None:
 class _Needs:
     """Bytes that launches of one profile may touch, for any value of its symbols.
 
-    First by intervals, operand by operand, which is cheap and never too small; where that exceeds a buffer, by the
-    expressions themselves, in which what depends on one symbol may cancel.  Remembered by the identity of operands and
-    bindings, which the plan keeps alive: reading a plan gives equal ones as one object.
+    First by intervals, operand by operand, which is cheap and never too small; where that exceeds a buffer, or where a
+    divisor might be 0 for all that intervals say, by the expressions themselves, in which what depends on one symbol
+    may cancel.  Remembered by the identity of operands and bindings, which the plan keeps alive: reading a plan gives
+    equal ones as one object.  Raises DimError where neither proves that a divisor is positive.
     """
 
     __slots__ = ("_boxes", "_bytes", "_scope")
@@ -230,15 +232,12 @@ class _Needs:
         self._bytes: dict[tuple[int, int], int] = {}
 
     def box(self, kernel: PlanKernel, launch: Launch) -> DimScope | None:
-        """The kernel's symbols with the intervals of what they are bound to; None if one may be negative."""
+        """Intervals of the kernel's symbols, by what they are bound to; None if one has none, or may be negative."""
         key = id(launch.bind), kernel.symbols
         if key not in self._boxes:
-            spans = [self._scope.bounds(d) for d in launch.bind]
-            self._boxes[key] = (
-                DimScope(tuple(Symbol(n, n, lo, lo, hi) for n, (lo, hi) in zip(kernel.symbols, spans, strict=True)))
-                if all(lo >= 0 for lo, _ in spans)
-                else None
-            )
+            spans = [_interval(self._scope, d) for d in launch.bind]
+            symbols = [Symbol(n, n, s[0], *s) for n, s in zip(kernel.symbols, spans, strict=True) if s and s[0] >= 0]
+            self._boxes[key] = DimScope(tuple(symbols)) if len(symbols) == len(spans) else None
         return self._boxes[key]
 
     def operand(self, operand: Operand, box: DimScope | None, kernel: PlanKernel, launch: Launch, size: int) -> int:
@@ -256,22 +255,39 @@ class _Needs:
         need = kernel.recipe.workspace
         if isinstance(need, int):
             return need
-        if box is not None and (bound := box.bounds(need)[1]) <= size:
-            return bound
+        span = None if box is None else _interval(box, need)
+        if span is not None and span[1] <= size:
+            return span[1]
         return self._scope.bounds(dims.substitute(need, dict(zip(kernel.symbols, launch.bind, strict=True))))[1]
 
     def _by_interval(self, operand: Operand, box: DimScope, kernel: PlanKernel, launch: Launch) -> int:
-        spans = [box.bounds(d) for d in operand.type.shape]
-        if any(lo < 0 for lo, _ in spans):
+        largest = [s[1] for d in operand.type.shape if (s := _interval(box, d)) and s[0] >= 0]
+        if len(largest) < operand.type.rank:
             return self._exact(operand, kernel, launch)
         # More elements along an axis never make a layout smaller.
-        elements = operand.layout.elements([hi for _, hi in spans])
+        elements = operand.layout.elements(largest)
         return self._scope.bounds(elements)[1] * operand.type.dtype.itemsize
 
     def _exact(self, operand: Operand, kernel: PlanKernel, launch: Launch) -> int:
         own = dict(zip(kernel.symbols, launch.bind, strict=True))
         shape = [dims.substitute(d, own) for d in operand.type.shape]
         return self._scope.bounds(operand.layout.elements(shape))[1] * operand.type.dtype.itemsize
+
+
+def _interval(scope: DimScope, dim: Dim) -> tuple[int, int] | None:
+    """An interval that contains every value of ``dim``; None where a divisor might be 0 for all that intervals say."""
+    try:
+        return scope.bounds(dim)
+    except DimError:
+        return None
+
+
+def _proved(scope: DimScope, dim: Dim, at: str) -> tuple[int, int]:
+    """An interval that contains every value of ``dim``.  Raises PlanError."""
+    span = _interval(scope, dim)
+    if span is None:
+        raise PlanError(f"{at}: that no divisor of {str(dim)[:200]} is 0 cannot be proved")
+    return span
 
 
 def _check_launch(plan: Plan, profile: Profile, launch: Launch, at: str, tensors: set[int], needs: _Needs) -> _Access:
@@ -300,10 +316,13 @@ def _check_launch(plan: Plan, profile: Profile, launch: Launch, at: str, tensors
         if slot.index >= len(profile.buffers):
             raise ArenaBoundsError(f"{at}: buffer {slot.index} does not exist")
         buffer = profile.buffers[slot.index]
-        if position < first_weight:
-            need = needs.operand(operands[position], box, kernel, launch, buffer.size)
-        else:
-            need = needs.workspace(kernel, box, launch, buffer.size)
+        try:
+            if position < first_weight:
+                need = needs.operand(operands[position], box, kernel, launch, buffer.size)
+            else:
+                need = needs.workspace(kernel, box, launch, buffer.size)
+        except DimError as error:
+            raise PlanError(f"{at}: the bytes of argument {position} cannot be proved: {error.detail}") from None
         if need > buffer.size:
             raise ArenaBoundsError(f"{at}: argument {position} needs {need} bytes, its buffer has {buffer.size}")
         align = operands[position].align if position < first_weight else TENSOR_ALIGN
@@ -337,13 +356,14 @@ def _check_ports(profile: Profile, scope: DimScope, where: str) -> None:
                 raise PlanError(f"{at} lies in a buffer of role {buffer.role.value}")
             if role is BufferRole.OUTPUT and buffer.role not in (BufferRole.OUTPUT, BufferRole.INPUT):
                 raise PlanError(f"{at} lies in a buffer of role {buffer.role.value}")
-            if scope.bounds(port.layout.elements(port.type.shape))[1] * port.type.dtype.itemsize > buffer.size:
+            elements = port.layout.elements(port.type.shape)
+            if _proved(scope, elements, at)[1] * port.type.dtype.itemsize > buffer.size:
                 raise ArenaBoundsError(f"{at} is larger than its buffer")
     for state in profile.states:
         at = f"{where}: state {state.label[:40]!r}"
         if state.buffer >= len(profile.buffers) or profile.buffers[state.buffer].role is not BufferRole.STATE:
             raise PlanError(f"{at} does not lie in a buffer of role state")
-        if scope.bounds(state.type.nbytes)[1] > profile.buffers[state.buffer].size:
+        if _proved(scope, state.type.nbytes, at)[1] > profile.buffers[state.buffer].size:
             raise ArenaBoundsError(f"{at} is larger than its buffer")
         if state.initial is not None:
             raise PlanError(f"{at} names an initial tensor, which this version does not know")
@@ -432,8 +452,8 @@ def _may_meet(left: Profile, right: Profile) -> bool:
         if other is None or port.type.rank != other.type.rank:
             return False
         for a, b in zip(port.type.shape, other.type.shape, strict=True):
-            (a_lo, a_hi), (b_lo, b_hi) = DimScope(left.symbols).bounds(a), DimScope(right.symbols).bounds(b)
-            if a_hi < b_lo or b_hi < a_lo:
+            mine, others = _interval(DimScope(left.symbols), a), _interval(DimScope(right.symbols), b)
+            if mine and others and (mine[1] < others[0] or others[1] < mine[0]):
                 return False
     return True
 

@@ -16,7 +16,8 @@ from tribunus.isolation.confinement import die_with_parent
 
 def main(arguments: list[str]) -> None:
     """Serve one session."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt ends
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent decides what an interrupt ends
+        signal.signal(number, signal.SIG_IGN)
     die_with_parent(os.getppid())
     run_child(socket.socket(fileno=int(arguments[0])), int(arguments[1]))
 

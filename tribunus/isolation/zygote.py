@@ -22,7 +22,8 @@ from tribunus.isolation.confinement import die_with_parent
 
 def main(arguments: list[str]) -> int:
     """Serve fork and kill requests until the parent hangs up; every child dies with this process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt ends
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent decides what an interrupt ends
+        signal.signal(number, signal.SIG_IGN)
     die_with_parent(os.getppid())
     control = socket.socket(fileno=int(arguments[0]))
     for module in arguments[1:]:

@@ -9,14 +9,12 @@ applied.  All divisors are positive.
 
 from __future__ import annotations
 
-import functools
 import itertools
-import marshal
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from tribunus.canon import Json, int_of, list_of
+from tribunus.canon import Json, int_of, list_of, read_once
 from tribunus.errors import DimError, SchemaError
 from tribunus.records import dataclass
 
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 ENUMERATION_LIMIT: Final = 200_000
-_PLAIN_MARSHAL: Final = 0
-"""The version of marshal that writes equal values as equal bytes and unequal ones as unequal bytes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -338,17 +334,10 @@ def shape_from_json(value: Json, names: Sequence[str], where: str) -> Shape:
     return tuple(numbers) if len(numbers) == len(items) else _read(items, names, where)
 
 
-def _read(items: list[Json], names: Sequence[str], where: str) -> Shape:
-    try:
-        return _read_once(marshal.dumps(items, _PLAIN_MARSHAL), tuple(names))
-    except SchemaError as error:
-        raise SchemaError(f"{where}: {error.detail}") from None
-
-
-@functools.lru_cache(maxsize=2048)
-def _read_once(items: bytes, names: tuple[str, ...]) -> Shape:
-    """Dims from the bytes of their document: a plan repeats few expressions, whose normal form is dear, many times."""
-    return tuple([_dim_of(item, names) for item in marshal.loads(items)])
+@read_once(2048)
+def _read(value: Json, names: tuple[str, ...]) -> Shape:
+    """Dims from a list: a plan repeats few expressions, whose normal form is dear, many times."""
+    return tuple([_dim_of(item, names) for item in list_of(value, "dims")])
 
 
 def _dim_of(value: Json, names: tuple[str, ...]) -> Dim:
@@ -361,9 +350,12 @@ def _dim_of(value: Json, names: tuple[str, ...]) -> Dim:
         return Sym(names[int_of(items[1], "symbol", 0, len(names) - 1)])
     if items[0] not in OPERATORS or len(items) < 3:
         raise SchemaError(f"unknown operator {str(items[0])[:20]!r}")
-    args = _read_once(marshal.dumps(items[1:], _PLAIN_MARSHAL), names)
+    args = _read(items[1:], names, "")
     placeholder = {f"@{i}": arg for i, arg in enumerate(args)}
-    return substitute(Compound(items[0], tuple(Sym(name) for name in placeholder)), placeholder)
+    try:
+        return substitute(Compound(items[0], tuple(Sym(name) for name in placeholder)), placeholder)
+    except DimError as error:  # a division by 0
+        raise SchemaError(error.detail) from None
 
 
 def sort_key(dim: Dim) -> tuple[int, str, tuple[object, ...]]:

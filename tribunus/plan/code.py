@@ -5,13 +5,11 @@ Imported by: devices, runtime, candidates, planning, image, backends (both halve
 
 from __future__ import annotations
 
-import functools
-import marshal
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NewType
 
-from tribunus.canon import Digest, Json, digest_bytes, int_of, ints_of, list_of, object_of, str_of, text_of
+from tribunus.canon import Digest, Json, digest_bytes, int_of, ints_of, list_of, object_of, read_once, str_of, text_of
 from tribunus.errors import SchemaError
 from tribunus.phaseir import dims
 from tribunus.phaseir.dims import Dim
@@ -273,17 +271,10 @@ def _operand_to_json(operand: Operand, index: Mapping[str, int]) -> Json:
     }
 
 
-def _operand_from_json(value: Json, symbols: Sequence[str], where: str) -> Operand:
-    try:
-        return _operand_once(marshal.dumps(value, 0), tuple(symbols))
-    except SchemaError as error:
-        raise SchemaError(f"{where}: {error.detail}") from None
-
-
-@functools.lru_cache(maxsize=1024)
-def _operand_once(document: bytes, symbols: tuple[str, ...]) -> Operand:
-    """An operand from the bytes of its document: what one kernel writes others read, so most stand there again."""
-    fields = object_of(marshal.loads(document), "operand", _OPERAND_KEYS)
+@read_once(1024)
+def _operand_from_json(value: Json, symbols: tuple[str, ...]) -> Operand:
+    """Inverse of ``_operand_to_json``: what one kernel writes others read, so most stand there again."""
+    fields = object_of(value, "operand", _OPERAND_KEYS)
     type_ = type_from_json(fields["type"], symbols, "type")
     layout = layout_from_json(fields["layout"], "layout")
     if layout.rank != type_.rank:
