@@ -28,11 +28,19 @@ def unknown_op(path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
 
 
+def no_element(path: Path) -> None:
+    """A model whose input and output have no row."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [0, WIDTH]) for name in ("x", "y"))
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "empty", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
 def everything(desk: Desk) -> dict[str, list[str]]:
     """Words of every session."""
     made = desk.folder / "made"
     made.mkdir()
     unknown_op(made / "odd.onnx")
+    no_element(made / "empty.onnx")
     (made / "noise.onnx").write_bytes(bytes(range(256)) * 8)
     (made / "short.onnx").write_bytes((desk.models / "small.onnx").read_bytes()[:-200])
     (made / "file").write_bytes(b"")
@@ -86,6 +94,7 @@ def everything(desk: Desk) -> dict[str, list[str]]:
         "objects": inputs("objects.npz"),
         "no row": inputs("empty.npz"),
         "no rows": small("--dim", "batch=0"),
+        "declared empty": model(made / "empty.onnx"),
         "witness": inputs("witness"),
         "no inputs": inputs("missing"),
         "empty folder": inputs("locked"),
@@ -150,6 +159,7 @@ REFUSED: Mapping[str, tuple[int, str]] = {
     "objects": (42, "it holds Python objects, not numbers"),
     "no row": (42, "batch: with an extent of 0"),
     "no rows": (42, "batch: with an extent of 0"),
+    "declared empty": (42, "y has the shape [0, 16]: it has no element, and relu"),
     "witness": (42, "case.ref.npz has none of the model's outputs"),
     "no inputs": (42, "does not exist"),
     "empty folder": (42, "holds no CASE.npz"),

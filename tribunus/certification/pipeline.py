@@ -37,7 +37,7 @@ from tribunus.candidates.search import CoveredUse, choose_cover, proposals
 from tribunus.canon import Digest, Json, JsonObject, digest_bytes, digest_of
 from tribunus.certification.building import BuildPool, Order
 from tribunus.certification.peaks import PeakMeter
-from tribunus.errors import InputError, InternalError, TribunusError
+from tribunus.errors import DimError, InputError, InternalError, TribunusError
 from tribunus.frontend.bindings import DimBindings
 from tribunus.frontend.model import ImportedModel, import_model
 from tribunus.isolation.executor import Executor
@@ -188,6 +188,8 @@ class Certification:
         )
         self.constants = self.imported.constants
         self.programs = tuple(run_passes(program, self.constants) for program in self.imported.programs)
+        for program in self.programs:
+            require_elements(program)
         self.items: list[Item] = []
         self.drafts: tuple[Draft, ...] = ()
         self.demands: tuple[Demand, ...] = ()
@@ -534,6 +536,19 @@ class Certification:
             clock_ns=bench.clock_ns,
             adversary=bench.adversary,
         )
+
+
+def require_elements(program: Program) -> None:
+    """Nothing that a kernel gives could be wrong where a result has no element.  Raises DimError naming the first."""
+    for op in (op for phase in program.phases for op in phase.ops):
+        for result in op.outputs:
+            type_ = program.type_of(result)
+            if type_.elements == 0:
+                raise DimError(
+                    f"{program.values[result].label} has the shape {list(type_.shape)}: it has no element, and "
+                    f"{op.kind}, which computes it, cannot be checked",
+                    remedy="certify with dims at which every value has elements, or cut that part off the model",
+                )
 
 
 def representatives(program: Program) -> list[Mapping[str, int]]:
