@@ -114,8 +114,9 @@ def engine(row: WitnessRow) -> str:
 
 
 def tensors(row: WitnessRow) -> str:
-    """The distance in units of T, rounded so that it never crosses the limit."""
-    return f"{ratio(three_digits(row.distance / row.limit) * row.limit)}\u00a0T"
+    """The distance in units of T; with more digits where rounding could move it across the limit."""
+    near = abs(row.distance - row.limit) < 0.01
+    return f"{row.distance:.12g}\u00a0T" if near else f"{ratio(row.distance)}\u00a0T"
 
 
 def distance(row: WitnessRow) -> str:

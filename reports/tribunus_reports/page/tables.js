@@ -177,7 +177,7 @@ function baseline() {
 }
 // Another engine's outputs of the same case: a second opinion beside the program check.
 const SPOKE = { agrees: "passed", disagrees: "crashed", "not compared": "not reached" };
-const witness = ([verdict, who, said]) => h("p", { class: "witness", "data-verdict": verdict }, stateOf(SPOKE[verdict], verdict), " ", h("b", {}, "Witness"), ` ${who}: ${said}`);
+const witness = ([verdict, who, said]) => h("p", { class: "witness", "data-verdict": verdict }, h("b", {}, "Witness"), ` ${who} `, stateOf(SPOKE[verdict], verdict), `: ${said}`);
 function evidence() {
   $("evidence-body").append(h("ol", { class: "chain" }, D.evidence.map((e) => h("li", { "data-kind": e.kind }, h("b", {}, e.title), h("span", {}, e.digest ? digest(e.digest, 0) : h("span", { class: "muted" }, "not yet")), h("span", {}), h("div", {}, h("p", {}, e.what), e.witness ? witness(e.witness) : null), e.check ? command(e.check) : null))));
 }
