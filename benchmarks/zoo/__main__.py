@@ -16,7 +16,8 @@ from benchmarks.zoo.archive import read_arrays, same_arrays, write_arrays
 from benchmarks.zoo.cases import case_names, make_case
 from benchmarks.zoo.fetch import download_with_pip, fetch_models, is_verified, make_folder, refuse_download
 from benchmarks.zoo.manifest import DEFAULT_PATH, Group, Manifest, Model, read_manifest
-from benchmarks.zoo.witness import can_witness, make_witness
+from benchmarks.zoo.witness import can_witness, engine, make_witness
+from tribunus.certification.witness_record import ENGINE_ENTRY
 from tribunus.errors import IntegrityError, TribunusError
 
 
@@ -91,7 +92,7 @@ def _write_inputs(models: Sequence[Model], folder: Path) -> None:
                 cases += 1
             wanted = model.group is not Group.REFUSE and can_witness() and (folder / model.file).is_file()
             if wanted and read_arrays(witness) is None:
-                write_arrays(witness, make_witness(folder / model.file, feeds))
+                write_arrays(witness, {ENGINE_ENTRY: engine(), **make_witness(folder / model.file, feeds)})
                 witnesses += 1
     _say(f"{folder / 'inputs'}: {cases} cases and {witnesses} witnesses written")
 

@@ -8,6 +8,7 @@ A witness is a second opinion to look at when a model disagrees with its golden,
 from __future__ import annotations
 
 import tempfile
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,6 +22,11 @@ from tribunus.cli.bench_model import bind_model
 def can_witness() -> bool:
     """True if onnxruntime and onnx are installed."""
     return find_spec("onnxruntime") is not None and find_spec("onnx") is not None
+
+
+def engine() -> Array:
+    """Name and version of what makes the witnesses, as their files carry it."""
+    return np.array(f"onnxruntime {version('onnxruntime')}, not optimised")
 
 
 def make_witness(model: Path, feeds: Feeds) -> dict[str, Array]:

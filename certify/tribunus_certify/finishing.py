@@ -6,7 +6,7 @@ Imported by: session.  Imports: runner, reporting.
 from __future__ import annotations
 
 from tribunus.admission.series import OutcomeKind
-from tribunus.certification.program_check import DISAGREES
+from tribunus.certification.witness_record import WitnessAnswer
 from tribunus.errors import CertificationRejected, InternalError, Interrupted, Mistrusted, NothingToJudge, TribunusError
 from tribunus.image.folders import replace_file
 from tribunus_certify.guard import guarded
@@ -46,10 +46,10 @@ def _finish(runner: Runner, pytest_status: int) -> int:
 
 
 def _witnesses(runner: Runner) -> list[str]:
-    """What the outputs of other engines say: every one that differs, and how many do not."""
-    found = [receipt for receipt in runner.program_so_far if receipt.witness]
-    odd = [receipt for receipt in found if DISAGREES in receipt.witness]
-    lines = [f"witness of case {receipt.case!r}: {receipt.witness}" for receipt in odd]
+    """What the outputs of other engines say: every one that does not agree, and how many do."""
+    found = [(receipt.case, receipt.witness) for receipt in runner.program_so_far if receipt.witness is not None]
+    odd = [(case, witness) for case, witness in found if witness.answer is not WitnessAnswer.AGREES]
+    lines = [f"witness of case {case!r}: {witness.words}" for case, witness in odd]
     return [*lines, f"witnesses that agree: {len(found) - len(odd)} of {len(found)}"] if found else []
 
 

@@ -21,6 +21,7 @@ from tribunus_reports.model import (
     ReceiptRow,
     Report,
     SignatureRow,
+    WitnessRow,
 )
 from tribunus_reports.model_parts import (
     BlockFacts,
@@ -44,6 +45,7 @@ from tribunus_reports.model_parts import (
     SessionFacts,
     Signer,
     Verdict,
+    WitnessVerdict,
     Worst,
 )
 from tribunus_reports.policy import default_policy
@@ -125,6 +127,7 @@ def build_report(runner: Runner, now: datetime) -> Report:
         receipts=tuple(receipts),
         contests=_contests(runner),
         program_checks=tuple(program),
+        witnesses=_witnesses(runner, program),
         plan=_plan(runner),
         ledger=LedgerFacts(
             file=certification.bench.ledger.path.name,
@@ -326,6 +329,30 @@ def _program(receipt: ProgramReceipt, region: str, runner: Runner) -> ProgramChe
         at_ms=max(0, receipt.started_us // 1000 - runner.begin_ns // 1_000_000),
         took_ms=receipt.took_ns // 1_000_000,
     )
+
+
+def _witnesses(runner: Runner, program: Sequence[ProgramCheckRow]) -> tuple[WitnessRow, ...]:
+    rows: list[WitnessRow] = []
+    for receipt, row in zip(_program_receipts(runner), program, strict=True):
+        witness = receipt.witness
+        if witness is not None:
+            rows.append(
+                WitnessRow(
+                    receipt=row.digest,
+                    region=row.region,
+                    profile=row.profile,
+                    case=row.case,
+                    witness=witness.engine,
+                    verdict=WitnessVerdict(witness.answer.value),
+                    reason=witness.reason,
+                    output=witness.output,
+                    distance=witness.distance,
+                    limit=witness.limit,
+                    compared=witness.compared,
+                    outputs=witness.outputs,
+                )
+            )
+    return tuple(rows)
 
 
 def _plan(runner: Runner) -> PlanFacts:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import shlex
 
 from tribunus_reports.codec import Plain
-from tribunus_reports.display import count, three_digits, visible
-from tribunus_reports.model import ProgramCheckRow, Report
-from tribunus_reports.model_parts import ReportState
+from tribunus_reports.display import count, ratio, three_digits, visible
+from tribunus_reports.model import ProgramCheckRow, Report, WitnessRow
+from tribunus_reports.model_parts import ReportState, WitnessVerdict
 from tribunus_reports.policy import Policy
 
 
@@ -59,7 +59,8 @@ def evidence(report: Report, policy: Policy) -> list[Plain]:
             "check": "",
         }
     ]
-    chain += [_program(row) for row in report.program_checks]
+    witnesses = {row.receipt: row for row in report.witnesses}
+    chain += [_program(row, witnesses.get(row.digest)) for row in report.program_checks]
     if image is None:
         missing = {"kind": "missing", "title": "No image, no statement", "digest": ""}
         return [*chain, {**missing, "what": "nothing but the ledger was written", "check": ""}]
@@ -87,7 +88,7 @@ def evidence(report: Report, policy: Policy) -> list[Plain]:
     return chain
 
 
-def _program(row: ProgramCheckRow) -> dict[str, Plain]:
+def _program(row: ProgramCheckRow, witness: WitnessRow | None) -> dict[str, Plain]:
     agree = "two replays bit-equal" if row.bit_equal else "two replays differ"
     error = f"largest error {three_digits(row.error_share):g} of its budget"
     one_by_one = f", {count(row.steps, 'kernel call')} judged one by one" if row.steps else ""
@@ -98,7 +99,32 @@ def _program(row: ProgramCheckRow) -> dict[str, Plain]:
         "digest": row.digest,
         "what": f"{row.verdict.value} on {row.executor}, {agree}, {error}{one_by_one}{why}",
         "check": "",
+        "witness": None if witness is None else [witness.verdict.value, *_said(witness)],
     }
+
+
+def _said(row: WitnessRow) -> tuple[str, str]:
+    """Who the witness is, and what it says besides its verdict."""
+    return engine(row), f"{distance(row)}; it never decides"
+
+
+def engine(row: WitnessRow) -> str:
+    """Name and version of a witness, for people."""
+    return visible(row.witness, 60) or "an engine that its file does not name"
+
+
+def tensors(row: WitnessRow) -> str:
+    """The distance in units of T; with more digits where rounding could move it across the limit."""
+    near = abs(row.distance - row.limit) < 0.01
+    return f"{row.distance:.12g}\u00a0T" if near else f"{ratio(row.distance)}\u00a0T"
+
+
+def distance(row: WitnessRow) -> str:
+    """How far a witness lies from the golden, or why nobody knows."""
+    seen = f"output {visible(row.output, 60)} is {tensors(row)} from golden"
+    if row.verdict is WitnessVerdict.NOT_COMPARED:
+        return visible(row.reason, 200) + (f": {seen}" if row.output else "")
+    return f"{seen}, allowed {row.limit:g}\u00a0T; {row.compared:,} of {count(row.outputs, 'output')} compared"
 
 
 def approve(report: Report, report_digest: str, report_file: str) -> Plain:

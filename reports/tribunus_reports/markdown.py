@@ -1,6 +1,6 @@
 """The report as Markdown: a summary for pull requests and job pages.
 
-Imported by: command.  Imports: projection's words, gates, read_first.
+Imported by: command.  Imports: chain, projection's words, gates, read_first.
 
 Text is escaped with numeric character references, which no dialect of Markdown reads as structure, inside or outside
 of tables; names from the model stand in ``<code>`` besides, so that nothing in them becomes a link or a mention.
@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from tribunus_reports.chain import tensors
 from tribunus_reports.display import byte_count, count, nanoseconds, ratio, visible
 from tribunus_reports.judge import region_state, without_kernel
 from tribunus_reports.model import CandidateRow, Report
-from tribunus_reports.model_parts import Check, Outcome
+from tribunus_reports.model_parts import Check, Outcome, WitnessVerdict
 from tribunus_reports.projection import PageFacts, verdict_words
 
 ROWS: Final = 40
@@ -60,6 +61,7 @@ def _lines(report: Report, facts: PageFacts) -> Iterator[str]:
         yield f"| {_MARKS[gate.state.value]} | {text(gate.rule)} | {text(gate.seen)} | {text(gate.bound)} |"
     yield ""
     yield from _checks(report)
+    yield from _witnesses(report)
     yield from _signatures(report)
     yield f"Report {code('sha256:' + facts.report_digest)}, made {text(report.made.at)} by {text(report.made.tool)}."
 
@@ -109,6 +111,31 @@ def _checks(report: Report) -> Iterator[str]:
         why = ", ".join(f"{number:,} {text(kind)}" for kind, number in sorted(kinds.items(), key=lambda item: -item[1]))
         yield f"| {check} | {entered[check]:,} | {entered[check] - len(mine):,} | {why} |"
     yield ""
+
+
+def _witnesses(report: Report) -> Iterator[str]:
+    """Other engines' outputs beside the program check, those that do not agree in front."""
+    if not report.witnesses:
+        return
+    rows = sorted(report.witnesses, key=lambda row: (row.verdict is WitnessVerdict.AGREES, row.case))
+    agree = sum(row.verdict is WitnessVerdict.AGREES for row in rows)
+    yield "## Witnesses"
+    yield ""
+    yield f"{agree:,} of {len(rows):,} agree with the float64 program; a witness never decides."
+    yield ""
+    yield "| case | witness | verdict | worst output | distance | allowed |"
+    yield "|---|---|---|---|---:|---:|"
+    for row in rows[:ROWS]:
+        case = code(row.case, 60) + (f" {text(row.profile, 60)}" if row.profile else "")
+        said = f"{row.verdict}{': ' if row.reason else ''}{text(row.reason)}"
+        output = code(row.output, 60) if row.output else ""
+        far = tensors(row) if row.output else ""
+        who = code(row.witness, 60) if row.witness else "not named"
+        yield f"| {case} | {who} | {said} | {output} | {far} | {row.limit:g} T |"
+    yield ""
+    if len(rows) > ROWS:
+        yield f"And {count(len(rows) - ROWS, 'more witness', 'more witnesses')}, see report.json."
+        yield ""
 
 
 def _signatures(report: Report) -> Iterator[str]:

@@ -2,15 +2,17 @@
 
 Imported by: every module of this package; certification's plug-in, which fills it.  Imports: errors, the parts.
 
-A ``Report`` is what report.json holds (schema ``tribunus.report/1``); the HTML page, JUnit and Markdown are projections
+A ``Report`` is what report.json holds (schema ``tribunus.report/2``); the HTML page, JUnit and Markdown are projections
 of it.  It is filled from the ledger, the plan and the image, never from other reports.  Text that came out of a model
-(``SignatureRow.name``, ``ModelFacts.file`` and ``producer``, ``DimFacts.name``, ``LaunchRow.note``, ``Buffer.label``)
-is taken as it is, hostile or not: every writer escapes it.  Everything used in an address or a file name
-(``Report.name``, ids, targets) is an identifier, and a report that says otherwise cannot be built.
+(``SignatureRow.name``, ``ModelFacts.file`` and ``producer``, ``DimFacts.name``, ``LaunchRow.note``, ``Buffer.label``,
+``WitnessRow.output``) or of a file of cases (``case``, ``WitnessRow.witness``) is taken as it is, hostile or not: every
+writer escapes it.  Everything used in an address or a file name (``Report.name``, ids, targets) is an identifier, and a
+report that says otherwise cannot be built.
 
 How to fill it
 - ``receipts``: in ledger order, one row a check of a candidate; at most one row per (candidate, check), in the order of
   ``Check`` within a candidate; a verdict other than ``passed`` is the candidate's last row.
+- ``witnesses``: one row a program check whose case has a witness, named like that check.
 - ``signatures``: ``used`` is false for a signature that only an alternative, unused cover needs.
 - ``state`` and every ``CandidateRow.outcome`` are what ``judge`` makes of the receipts; use its functions to fill them.
 - Without a plan ``PlanFacts`` has the phases of the program, no memory, and ``p50_ns`` 0.
@@ -39,10 +41,11 @@ from tribunus_reports.model_parts import (
     ReportState,
     SessionFacts,
     Verdict,
+    WitnessVerdict,
     Worst,
 )
 
-SCHEMA: Final = "tribunus.report/1"
+SCHEMA: Final = "tribunus.report/2"
 IDENTIFIER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 TIME: Final = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ")
@@ -164,6 +167,24 @@ class ProgramCheckRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WitnessRow:
+    """Another engine's outputs of one case, held against the float64 program tensor by tensor.  It never decides."""
+
+    receipt: str  # ProgramCheckRow.digest of the program check that compared it
+    region: str  # target
+    profile: str
+    case: str  # name of the program case; hostile text
+    witness: str  # name and version of the engine as its file says, "" if it says nothing; hostile text
+    verdict: WitnessVerdict
+    reason: str  # why it was not compared; "" exactly if it was
+    output: str  # name of the output furthest from golden, "" if nothing was measured; hostile text
+    distance: float  # largest difference of that output, in units of T, its tensor's deviation in honest rounding
+    limit: float  # the largest distance at which an output agrees, in units of T
+    compared: int  # outputs that could have disagreed; the others lie behind a jump, or the witness lacks them
+    outputs: int  # of the program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """A certification, complete.  Building one checks the laws that tie its parts together."""
 
@@ -181,6 +202,7 @@ class Report:
     receipts: tuple[ReceiptRow, ...]
     contests: tuple[ContestRow, ...]
     program_checks: tuple[ProgramCheckRow, ...]
+    witnesses: tuple[WitnessRow, ...]
     plan: PlanFacts
     ledger: LedgerFacts
     image: ImageFacts | None
@@ -190,6 +212,7 @@ class Report:
         _check_identity(self)
         _check_signatures(self)
         _check_receipts(self)
+        _check_witnesses(self)
         _check_plan(self)
 
 
@@ -286,6 +309,21 @@ def _check_receipts(report: Report) -> None:
             (program.reason is None) == (program.verdict is Verdict.PASSED),
             "program check: verdict and reason disagree",
         )
+
+
+def _check_witnesses(report: Report) -> None:
+    programs = {(row.digest, row.region, row.profile, row.case) for row in report.program_checks}
+    for row in report.witnesses:
+        where = f"witness of case {row.case[:40]!r}"
+        _digest(row.receipt, where)
+        _law((row.receipt, row.region, row.profile, row.case) in programs, f"{where} names an unknown program check")
+        _law(row.distance >= 0 and row.limit > 0, f"{where}: a distance below zero, or no limit")
+        _law(0 <= row.compared <= row.outputs, f"{where}: more outputs compared than there are")
+        not_compared = row.verdict is WitnessVerdict.NOT_COMPARED
+        _law(not_compared == bool(row.reason) == (row.compared == 0), f"{where}: verdict and reason disagree")
+        within = row.verdict is WitnessVerdict.AGREES
+        _law(not_compared or within == (row.distance <= row.limit), f"{where}: verdict and distance disagree")
+    _law(len({row.receipt for row in report.witnesses}) == len(report.witnesses), "a witness is given twice")
 
 
 def _check_plan(report: Report) -> None:

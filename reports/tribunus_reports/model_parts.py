@@ -30,6 +30,14 @@ class Verdict(StrEnum):
     MISTRUSTED = "mistrusted"
 
 
+class WitnessVerdict(StrEnum):
+    """Of a witness, about the golden.  ``not compared``: nothing of it could have disagreed; the reason says why."""
+
+    AGREES = "agrees"
+    DISAGREES = "disagrees"
+    NOT_COMPARED = "not compared"
+
+
 class Outcome(StrEnum):
     """Of a candidate.  ``mistrusted`` and ``not reached`` say that it was not judged, and by whose fault."""
 

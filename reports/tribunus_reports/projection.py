@@ -33,6 +33,7 @@ from tribunus_reports.model_parts import (
     Reason,
     ReportState,
     Verdict,
+    WitnessVerdict,
 )
 from tribunus_reports.policy import Policy
 from tribunus_reports.read_first import Item
@@ -186,6 +187,7 @@ def page_data(report: Report, facts: PageFacts) -> Page:
         "memory": [_memory(report, memory, index) for memory in report.plan.memory],
         "baseline": _baseline(facts, index),
         "evidence": chain.evidence(report, facts.policy),
+        "witnesses": {v.value: sum(row.verdict is v for row in report.witnesses) for v in WitnessVerdict},
         "approve": chain.approve(report, facts.report_digest, facts.report_file),
         "repro": chain.repro(report),
     }

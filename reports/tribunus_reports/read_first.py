@@ -1,6 +1,6 @@
 """What a careful colleague would point at, worst first, at most seven.
 
-Imported by: projection, markdown.  Imports: gates, judge, model.  Pure.
+Imported by: projection, markdown.  Imports: chain, gates, judge, model.  Pure.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from tribunus_reports.chain import tensors
 from tribunus_reports.display import count, percent, ratio, visible
 from tribunus_reports.gates import Gate, GateState
 from tribunus_reports.judge import without_kernel
 from tribunus_reports.model import CandidateRow, Report, SignatureRow
-from tribunus_reports.model_parts import Baseline, Outcome, Verdict
+from tribunus_reports.model_parts import Baseline, Outcome, Verdict, WitnessVerdict
 
 LIMIT: Final = 7
 TIGHT: Final = 0.6
@@ -97,6 +98,13 @@ def _looks(report: Report, gates: Sequence[Gate], baseline: Baseline | None) -> 
         if by > 0.02:
             text = f"{slower.signature} became {percent(by)} slower than the baseline"
             yield Item(level=Level.LOOK, text=text, link="#baseline")
+    odd = [row for row in report.witnesses if row.verdict is WitnessVerdict.DISAGREES]
+    if odd:
+        worst = max(odd, key=lambda row: row.distance / row.limit)
+        verb = "witness disagrees" if len(odd) == 1 else "witnesses disagree"
+        text = f"{len(odd):,} {verb} with the float64 program; the furthest is {tensors(worst)} away, "
+        text += f"allowed {worst.limit:g}\u00a0T, case {visible(worst.case, 40)}"
+        yield Item(level=Level.LOOK, text=text, link="#evidence")
     tight = sorted((pair for pair in chosen if pair[1].error_share > TIGHT), key=lambda pair: -pair[1].error_share)
     if tight:
         signature, row = tight[0]

@@ -25,6 +25,8 @@ from tribunus_reports.codec import Plain, Reader, to_plain
 from tribunus_reports.model import SCHEMA, Report
 
 MAX_BYTES: Final = 512 * 2**20
+_BEFORE_WITNESSES: Final = "tribunus.report/1"
+"""The earlier schema, which this one extends by the list of witnesses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,8 @@ def parse_report(data: bytes, where: str) -> StoredReport:
         plain: Plain = json.loads(data.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         raise EncodingError(f"{where}: not a JSON document ({type(error).__name__})") from None
+    if isinstance(plain, dict) and plain.get("schema") == _BEFORE_WITNESSES:
+        plain = _with_witnesses(plain, where)
     schema = plain.get("schema") if isinstance(plain, dict) else None
     if schema != SCHEMA:
         raise SchemaError(f"{where}: schema is {ascii(schema)[:60]}, not {SCHEMA!r}")
@@ -66,6 +70,13 @@ def parse_report(data: bytes, where: str) -> StoredReport:
     except InternalError as error:  # a law of the model: here it is the file's fault, not ours
         raise SchemaError(f"{where}: {error.detail}") from None
     return StoredReport(report=report, digest=report_digest(data))
+
+
+def _with_witnesses(plain: dict[str, Plain], where: str) -> dict[str, Plain]:
+    """A document of the earlier schema as one of this; it says nothing about witnesses."""
+    if "witnesses" in plain:
+        raise SchemaError(f"{where}: schema {_BEFORE_WITNESSES!r} has no witnesses")
+    return {**plain, "schema": SCHEMA, "witnesses": []}
 
 
 def load_report(path: Path) -> StoredReport:

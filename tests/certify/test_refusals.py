@@ -8,10 +8,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import jsonschema
 import numpy as np
+import numpy.typing as npt
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from tribunus_reports.schema import published
 
 from tests.certify.conftest import PLUGINS, QUICK, WIDTH, Desk, Said, no_traceback, save_case
 
@@ -206,16 +209,37 @@ def test_a_refused_session_leaves_no_file(sessions: Sessions) -> None:
     assert not any(said.output.exists() for said in sessions.values())
 
 
-def test_a_witness_of_another_shape_is_told_and_never_decides(fresh: Desk) -> None:
+def test_a_witness_is_told_and_reported_and_never_decides(fresh: Desk) -> None:
+    """Of another shape, far off, and right: the verdict is always that of the program check, the row its own."""
     cases = fresh.folder / "cases"
     save_case(cases / "case.npz", 2)
-    np.savez(cases / "case.ref.npz", y=np.zeros((2, WIDTH + 1), np.float32))
-    said = fresh.certify("one.onnx", "--inputs", str(cases), *QUICK)
-    assert said.code == 0 and said.file("tci").is_file(), said.text
-    assert "witness of case 'case': DISAGREES, not compared: witness of y has shape (2, 17)" in said.out
-    np.savez(cases / "case.ref.npz", y=np.maximum(np.load(cases / "case.npz")["x"], 0))
-    said = fresh.certify("one.onnx", "--inputs", str(cases), *QUICK)
-    assert said.code == 0 and "witnesses that agree: 1 of 1" in said.out and "DISAGREES" not in said.text
+    right = np.maximum(np.load(cases / "case.npz")["x"], 0)
+
+    def certify(y: npt.NDArray[np.float32], engine: str = "other 1.0") -> tuple[Said, dict[str, object]]:
+        np.savez(cases / "case.ref.npz", y=y, witness=np.array(engine))
+        said = fresh.certify("one.onnx", "--inputs", str(cases), *QUICK)
+        assert said.code == 0 and said.file("tci").is_file(), said.text
+        report = said.report()
+        jsonschema.Draft202012Validator(json.loads(published())).validate(report)
+        programs, rows = report["program_checks"], report["witnesses"]
+        assert isinstance(programs, list) and isinstance(rows, list) and len(programs) == len(rows) == 1
+        assert rows[0]["receipt"] == programs[0]["digest"] and rows[0]["case"] == "case"
+        return said, rows[0]
+
+    said, row = certify(np.zeros((2, WIDTH + 1), np.float32))
+    assert "witness of case 'case': not compared: witness of y has shape (2, 17)" in said.out
+    assert row["verdict"] == "not compared" and "has shape (2, 17)" in str(row["reason"])
+    said, row = certify(right + np.float32(1), "other 2.0")
+    assert "witness of case 'case': DISAGREES: output 'y' is " in said.out
+    assert (row["verdict"], row["witness"], row["output"]) == ("disagrees", "other 2.0", "y")
+    assert isinstance(row["distance"], float) and row["distance"] > 16 == row["limit"]
+    said, row = certify(right, "other 2.1")
+    assert "witnesses that agree: 1 of 1" in said.out and "DISAGREES" not in said.text
+    expected = {"verdict": "agrees", "reason": "", "output": "y", "distance": 0, "compared": 1, "outputs": 1}
+    assert {name: row[name] for name in expected} == expected and row["witness"] == "other 2.1"
+    assert certify(right, "other 2.1")[1] == row, "remembered with the receipt of the program check"
+    page = said.file("report.md").read_text()
+    assert "## Witnesses" in page and "<code>other 2.1</code>" in page
 
 
 def test_spreading_over_processes_is_refused_with_the_reason(fresh: Desk) -> None:

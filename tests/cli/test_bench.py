@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.zoo.witness import make_witness
+from benchmarks.zoo.witness import engine, make_witness
 from tests.cli.conftest import WEIGHT, Said
 from tribunus.cli import bench
 from tribunus.cli.bench_model import bind_model
@@ -98,6 +98,7 @@ def test_initializers_that_old_files_list_as_inputs_and_stale_shapes_are_dropped
     assert [value.name for value in bound.input] == ["x"]
     assert not bound.output[0].type.tensor_type.HasField("shape")
     assert make_witness(path, {"x": np.array([1, 2, 3], np.float32)})["y"].tolist() == [2, 4, 6]
+    assert str(engine()).startswith("onnxruntime ")
     with pytest.raises(InputError, match="rank 1"):
         bind_model(path, {"x": (3, 1)}, tmp_path / "bound.onnx")
     with pytest.raises(OnnxSyntaxError, match="cannot be read"):

@@ -22,6 +22,7 @@ from tribunus_reports.model import (
     ReceiptRow,
     Report,
     SignatureRow,
+    WitnessRow,
 )
 from tribunus_reports.model_parts import (
     Baseline,
@@ -51,6 +52,7 @@ from tribunus_reports.model_parts import (
     Signer,
     StateFacts,
     Verdict,
+    WitnessVerdict,
     Worst,
 )
 
@@ -340,8 +342,14 @@ def a_report(
     plan = a_plan(session.signatures, session.candidates, hostile=hostile)
     image_id = hex_digest("image", seed)
     programs: tuple[ProgramCheckRow, ...] = ()
+    witnesses: tuple[WitnessRow, ...] = ()
     if kind in ("admitted", "staged"):
-        programs = (a_program_check(HOSTILE[0] if hostile else "case-0"),)
+        programs = tuple(a_program_check(case) for case in (HOSTILE if hostile else ("case-0",)))
+        answers = list(WitnessVerdict)
+        witnesses = tuple(
+            a_witness(row, answers[at % len(answers)], HOSTILE[at] if hostile else "logits")
+            for at, row in enumerate(programs)
+        )
     state = state_of(regions, session.signatures, session.candidates, programs)
     image = None
     if state in (ReportState.ADMITTED, ReportState.STAGED):
@@ -396,6 +404,7 @@ def a_report(
         receipts=tuple(session.receipts),
         contests=tuple(session.contests),
         program_checks=programs,
+        witnesses=witnesses,
         plan=plan,
         ledger=LedgerFacts(file="certify.ledger", root=hex_digest("ledger", seed), entries=len(session.receipts)),
         image=image,
@@ -420,6 +429,34 @@ def a_program_check(case: str, *, verdict: Verdict = Verdict.PASSED) -> ProgramC
         at_ms=900_000,
         took_ms=812,
     )
+
+
+def a_witness(
+    program: ProgramCheckRow, verdict: WitnessVerdict = WitnessVerdict.AGREES, output: str = "y"
+) -> WitnessRow:
+    """What another engine says beside ``program``; named like its output where that is a hostile name."""
+    compared = verdict is not WitnessVerdict.NOT_COMPARED
+    return WitnessRow(
+        receipt=program.digest,
+        region=program.region,
+        profile=program.profile,
+        case=program.case,
+        witness=output if output in HOSTILE else "onnxruntime 1.23.2",
+        verdict=verdict,
+        reason="" if compared else f"witness of {output} has shape (2, 17), golden has (2, 16)",
+        output=output if compared else "",
+        distance={WitnessVerdict.AGREES: 0.41, WitnessVerdict.DISAGREES: 16.02}.get(verdict, 0.0),
+        limit=16.0,
+        compared=2 if compared else 0,
+        outputs=3,
+    )
+
+
+def with_cases(report: Report) -> Report:
+    """``report`` with three cases, whose witnesses agree, disagree and were not compared."""
+    programs = tuple(a_program_check(f"case-{at}") for at in range(3))
+    witnesses = tuple(a_witness(row, verdict) for row, verdict in zip(programs, WitnessVerdict, strict=True))
+    return dataclasses.replace(report, program_checks=programs, witnesses=witnesses)
 
 
 def a_signer(name: str, *, development: bool = False) -> Signer:

@@ -258,6 +258,25 @@ def test_every_state_draws_without_a_complaint(show: Callable[..., Any], builder
     assert ("tribunus approve" in approve) == (kind in ("admitted", "staged"))
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_witness_stands_beside_its_program_check(show: Callable[..., Any], builders: ModuleType, width: int) -> None:
+    report = builders.with_cases(builders.a_report(signatures=2, candidates=3))
+    driver = show(report, "#evidence", width=width)
+    code = "return [...document.querySelectorAll('.chain li[data-kind=program]')].map((li) => li.innerText)"
+    agrees, disagrees, silent = (text.replace("\u00a0", " ") for text in run(driver, code))
+    assert re.search(
+        r"case-0\b.*Witness onnxruntime 1\.23\.2\s+agrees\s*: output y is 0\.41 T from golden", agrees, re.S
+    )
+    assert "2 of 3 outputs compared; it never decides" in agrees
+    assert re.search(r"disagrees\s*: output y is 16\.02 T from golden, allowed 16 T", disagrees)
+    assert re.search(r"not compared\s*: witness of y has shape \(2, 17\)", silent)
+    assert run(driver, "return document.documentElement.scrollWidth") <= width
+    overview = run(driver, "return document.getElementById('overview').innerText")
+    assert "1 of 3 agree with the float64 program, 1 disagrees, 1 not compared" in overview
+    without = show(builders.a_report("rejected", signatures=2, candidates=3))
+    assert "Witness" not in run(without, "return document.body.innerText")
+
+
 @pytest.mark.parametrize("kind", ["staged", "rejected"])
 def test_hostile_names_do_nothing(show: Callable[..., Any], builders: ModuleType, kind: str) -> None:
     made: Report = builders.a_report(kind, signatures=10, candidates=10, hostile=True)

@@ -131,7 +131,7 @@ def test_report_writes_what_was_asked_for(scene: Scene, capsys: pytest.CaptureFi
     assert out["html"].read_bytes().startswith(b"<!doctype html>")
     assert out["md"].read_text().startswith("# Admitted")
     assert out["xml"].read_bytes().startswith(b"<?xml")
-    assert json.loads(out["schema.json"].read_text())["$id"] == "tribunus.report/1"
+    assert json.loads(out["schema.json"].read_text())["$id"] == "tribunus.report/2"
     assert load_report(scene.report).digest.encode() in out["html"].read_bytes()
 
 

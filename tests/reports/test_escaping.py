@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import re
@@ -128,8 +129,6 @@ def test_junit_is_xml_and_counts_are_right(hostile_rejected: Report) -> None:
 
 
 def test_junit_shows_a_mistrusted_candidate_as_an_error_and_a_program_as_a_failure(builders: ModuleType) -> None:
-    import dataclasses
-
     from tribunus_reports.judge import state_of
     from tribunus_reports.model_parts import Check, Outcome, Verdict
 
@@ -172,6 +171,28 @@ def test_markdown_keeps_its_tables_and_shows_no_markup(hostile: Report, hostile_
         assert re.findall(r"<(?!/?code>)", page) == []
         assert "`" not in page and "](" not in page and "http://" not in page and "@every" not in page
         assert not re.search(r"www\.", page)
+
+
+def test_markdown_names_the_witnesses_that_do_not_agree_first(builders: ModuleType) -> None:
+    report = builders.with_cases(builders.a_report(signatures=1, candidates=1))
+    page = markdown(report, facts_of(report)).decode("utf-8").replace("\u00a0", " ")
+    section = page.split("## Witnesses\n")[1].split("\n## ")[0]
+    assert "1 of 3 agree with the float64 program; a witness never decides." in section
+    rows = [line for line in section.splitlines() if line.startswith("| <code>")]
+    assert [re.findall(r"case-\d", row)[0] for row in rows] == ["case-1", "case-2", "case-0"]
+    assert rows[0].endswith("| disagrees | <code>y</code> | 16.02 T | 16 T |")
+    assert "not compared: witness of y has shape" in rows[1]
+    assert "<code>onnxruntime 1.23.2</code> | agrees | <code>y</code> | 0.41 T | 16 T |" in rows[2]
+    silent = dataclasses.replace(report, witnesses=())
+    assert "Witness" not in markdown(silent, facts_of(silent)).decode("utf-8")
+
+
+def test_a_distance_is_never_rounded_across_its_limit(builders: ModuleType) -> None:
+    row = builders.a_witness(builders.a_program_check("case-0"))
+    near = {0.41: "0.41", 15.9: "15.90", 15.999: "15.999", 16.0: "16", 16.004: "16.004", 2000.0: "2,000"}
+    assert {value: chain.tensors(dataclasses.replace(row, distance=value)) for value in near} == {
+        value: f"{text}\u00a0T" for value, text in near.items()
+    }
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 from tribunus_reports.model_parts import Check, Outcome, ReportState, Verdict
 from tribunus_reports.schema import generated, published
-from tribunus_reports.store import load_report, parse_report, report_bytes, write_file, write_report
+from tribunus_reports.store import load_report, parse_report, report_bytes, report_digest, write_file, write_report
 
 from tribunus.errors import (
     EncodingError,
@@ -71,7 +71,8 @@ def _documents(text: str) -> dict[str, str]:
         "no object": "[]",
         "no JSON": text[:-3],
         "a constant": text.replace('"aa_spread":0.004', '"aa_spread":NaN'),
-        "another schema": with_change(schema="tribunus.report/2"),
+        "another schema": with_change(schema="tribunus.report/3"),
+        "the earlier schema with what it had not": with_change(schema="tribunus.report/1"),
         "an extra key": with_change(extra=1),
         "a missing key": json.dumps({key: value for key, value in document.items() if key != "ledger"}),
         "a bool for a number": with_change(receipts=[{**receipts[0], "cases": True}, *receipts[1:]]),
@@ -85,6 +86,38 @@ def _documents(text: str) -> dict[str, str]:
         "a time that is none": with_change(made={**document["made"], "at": "yesterday"}),
         "no region": with_change(regions=[]),
     }
+
+
+def test_a_report_of_the_earlier_schema_is_read_and_knows_no_witness(builders: ModuleType) -> None:
+    report = builders.a_report(signatures=2, candidates=3)
+    document = json.loads(report_bytes(report))
+    del document["witnesses"]
+    data = json.dumps({**document, "schema": "tribunus.report/1"}).encode()
+    stored = parse_report(data, "old.json")
+    assert stored.report == dataclasses.replace(report, witnesses=())
+    assert stored.digest == report_digest(data), "what a reviewer approves is the file as it is"
+
+
+def test_witnesses_that_cannot_be(builders: ModuleType) -> None:
+    report = builders.with_cases(builders.a_report(signatures=1, candidates=1))
+    agrees, disagrees, silent = report.witnesses
+    flaws = {
+        "of no program check": dataclasses.replace(agrees, receipt="0" * 64),
+        "of another case": dataclasses.replace(agrees, case="case-7"),
+        "agrees beyond its limit": dataclasses.replace(agrees, distance=16.5),
+        "disagrees within its limit": dataclasses.replace(disagrees, distance=15.5),
+        "a distance that is no number": dataclasses.replace(agrees, distance=math.nan),
+        "agrees though nothing was compared": dataclasses.replace(agrees, compared=0),
+        "not compared without a reason": dataclasses.replace(silent, reason=""),
+        "agrees with a reason": dataclasses.replace(agrees, reason="because"),
+        "more outputs than there are": dataclasses.replace(agrees, compared=4),
+    }
+    for what, row in flaws.items():
+        with pytest.raises(InternalError, match="witness"):
+            dataclasses.replace(report, witnesses=(row,))
+            pytest.fail(what)
+    with pytest.raises(InternalError, match="given twice"):
+        dataclasses.replace(report, witnesses=(agrees, agrees))
 
 
 def test_every_flaw_of_a_file_has_its_message(builders: ModuleType) -> None:

@@ -104,3 +104,13 @@ def test_code_made_at_open_and_a_noisy_machine(builders: ModuleType) -> None:
 
 def test_an_empty_session_points_at_nothing(builders: ModuleType) -> None:
     assert items(builders.a_report("empty")) == ()
+
+
+def test_a_witness_that_disagrees_is_worth_a_look_and_no_more(builders: ModuleType) -> None:
+    report = builders.with_cases(builders.a_report(signatures=1, candidates=1))
+    (found,) = [item for item in items(report) if "witness" in item.text]
+    assert (found.level, found.link) == (Level.LOOK, "#evidence")
+    assert found.text.startswith("1 witness disagrees with the float64 program; the furthest is 16.02\u00a0T away")
+    assert found.text.endswith("allowed 16\u00a0T, case case-1")
+    agreeing = tuple(row for row in report.witnesses if row.case == "case-0")
+    assert "witness" not in texts(dataclasses.replace(report, witnesses=agreeing))

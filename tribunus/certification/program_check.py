@@ -31,15 +31,13 @@ from tribunus.canon import (
     text_to_float,
 )
 from tribunus.certification.stepwise import Stepwise
-from tribunus.errors import InputError
+from tribunus.certification.witness_record import WitnessRecord, judge_witness, not_compared, record_from_json
 from tribunus.isolation.program_run import ProgramRun
 from tribunus.numerics.policy import ComputePolicy
-from tribunus.oracle.propagation import ProgramBudget, ProgramVerdict, judge_program, program_budget
-from tribunus.oracle.witness import compare_witness
+from tribunus.oracle.propagation import ProgramVerdict, judge_program, program_budget
 from tribunus.phaseir.program import Array, Constants, Program, program_digest
 
-DISAGREES: Final = "DISAGREES"
-"""In the words about a witness: it does not confirm the golden."""
+_SCHEMA: Final = "tribunus.program-receipt/3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +46,8 @@ class ProgramReceipt:
 
     bit_equal: whether two replays in different processes agreed in every bit.  error_share: largest error in units of
     its budget over all outputs that are compared, and over all steps.  steps: kernel calls that were judged one by one,
-    because a jump lies before some output; 0 where none does.  witness: how an independent engine compares, in words;
-    empty where there is none.
+    because a jump lies before some output; 0 where none does.  witness: how an independent engine compares; None where
+    the case has none.
     cpu_ns, wall_ns: median of a replay.  wall_p99_ns: 99th percentile, the largest of up to a hundred.
     """
 
@@ -61,7 +59,7 @@ class ProgramReceipt:
     error_share: float
     elements: int
     steps: int
-    witness: str
+    witness: WitnessRecord | None
     cpu_ns: int
     wall_ns: int
     wall_p99_ns: int
@@ -82,7 +80,7 @@ class ProgramReceipt:
                 "figures": [[f.what, f.seen, f.allowed] for f in self.reason.figures],
             }
         return {
-            "schema": "tribunus.program-receipt/2",
+            "schema": _SCHEMA,
             "profile": self.profile,
             "case": self.case,
             "verdict": self.verdict.value,
@@ -91,7 +89,7 @@ class ProgramReceipt:
             "error_share": f64_to_text(self.error_share),
             "elements": self.elements,
             "steps": self.steps,
-            "witness": self.witness,
+            "witness": None if self.witness is None else self.witness.document(),
             "cpu_ns": self.cpu_ns,
             "wall_ns": self.wall_ns,
             "wall_p99_ns": self.wall_p99_ns,
@@ -104,14 +102,25 @@ _COUNTS: Final = ("elements", "steps", "cpu_ns", "wall_ns", "wall_p99_ns", "took
 
 
 def program_key(
-    program: Program, case: CapturedCase, run: ProgramRun, policy: ComputePolicy, kernels: Sequence[Digest]
+    program: Program,
+    case: CapturedCase,
+    run: ProgramRun,
+    profile: str,
+    policy: ComputePolicy,
+    kernels: Sequence[Digest],
 ) -> Digest:
-    """What the verdict on a case depends on: the program, the inputs, the replayed bytes, the witness, the rules, and
-    the artifacts in their order."""
+    """What the receipt of a case depends on: its form and names, the program, the inputs, the replayed bytes, the
+    witness, the rules, and the artifacts in their order."""
     arrays: list[Json] = []
     for group in (case.inputs, run.first, run.second, case.witness or {}):
-        arrays += [[name, digest_bytes(np.ascontiguousarray(a).tobytes())] for name, a in sorted(group.items())]
-    return digest_of([suite_identity(), program_digest(program), policy.value, run.died, arrays, list(kernels)])
+        arrays.append([_array_key(name, array) for name, array in sorted(group.items())])
+    names: list[Json] = [_SCHEMA, profile, case.name, case.witness is not None]
+    return digest_of([names, suite_identity(), program_digest(program), policy.value, run.died, arrays, list(kernels)])
+
+
+def _array_key(name: str, array: Array) -> list[Json]:
+    form = f"{array.dtype.str} {'x'.join(map(str, array.shape))}"
+    return [name, form, digest_bytes(np.ascontiguousarray(array).tobytes())]
 
 
 def receipt_from_json(value: Json) -> ProgramReceipt:
@@ -139,7 +148,7 @@ def receipt_from_json(value: Json) -> ProgramReceipt:
         error_share=text_to_float(str_of(document["error_share"], where)),
         elements=numbers["elements"],
         steps=numbers["steps"],
-        witness=str_of(document["witness"], where),
+        witness=None if document["witness"] is None else record_from_json(document["witness"]),
         cpu_ns=numbers["cpu_ns"],
         wall_ns=numbers["wall_ns"],
         wall_p99_ns=numbers["wall_p99_ns"],
@@ -165,7 +174,8 @@ def judge_case(
     """
     started, begin = time.time_ns() // 1000, time.perf_counter_ns()
     labels = {program.values[v].label: v for v in program.only_phase.outputs}
-    verdict, share, witness = Verdict.PASSED, 0.0, ""
+    verdict, share = Verdict.PASSED, 0.0
+    witness: WitnessRecord | None = None
     reason: Reason | None = None
     steps: Stepwise | None = None
     bit_equal = not run.died and all(run.first[label].tobytes() == run.second[label].tobytes() for label in run.first)
@@ -185,7 +195,10 @@ def judge_case(
             share, reason = max(share, steps.share), _unlike(steps, run)
         verdict = Verdict.PASSED if reason is None else Verdict.REJECTED
         if case.witness is not None:
-            witness = _witness(program, case.witness, budget)
+            witness = judge_witness(program, case.witness, budget)
+    if case.witness is not None and witness is None:
+        why = "replaying the case died" if run.died else "two replays of the image differ"
+        witness = not_compared(program, case.witness, why)
     return ProgramReceipt(
         profile=profile,
         case=case.name,
@@ -226,20 +239,6 @@ def _reason(program: Program, judged: ProgramVerdict) -> Reason:
             Figure("element error / its allowance", f"{worst.element_ratio:.3g}", "1"),
             Figure("tensor error / its allowance", f"{worst.tensor_ratio:.3g}", "1"),
         ),
-    )
-
-
-def _witness(program: Program, stored: Mapping[str, Array], budget: ProgramBudget) -> str:
-    """How a witness compares, in words; it never decides, so one that cannot be compared is told too."""
-    try:
-        found = compare_witness(program, stored, budget)
-    except InputError as error:
-        return f"{DISAGREES}, not compared: {error.detail}"
-    return "; ".join(
-        f"{w.name}: {w.ratio:.3g} of the allowance"
-        + ("" if w.agrees else f", {DISAGREES}")
-        + (" (reported only)" if w.is_reported_only else "")
-        for w in found
     )
 
 

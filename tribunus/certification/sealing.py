@@ -98,7 +98,7 @@ def _judged(
     policy = certification.request.compute
     documents = certification.bench.documents
     kernels = [winners[step.demand].artifact.digest for step in draft.profile.schedule.steps]
-    key = program_key(draft.source, case, result, policy, kernels)
+    key = program_key(draft.source, case, result, draft.name, policy, kernels)
     known = documents.get("program", key)
     if known is not None:
         return receipt_from_json(known)

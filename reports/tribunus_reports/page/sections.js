@@ -22,10 +22,12 @@ function overview() {
   body.append(facts());
 }
 function facts() {
+  const W = D.witnesses, spoke = Object.values(W).reduce((a, b) => a + b, 0);
   const rows = [
     ["Image", D.image.id ? [D.image.name, " ", digest(D.image.id), h("span", { class: "muted" }, ` epoch ${D.image.epoch}, ${bytes(D.image.bytes)}`)] : h("span", { class: "muted" }, "none was made")],
     ["Signed by", D.signers.length ? [D.signers.map((k) => h("div", {}, k.name, " ", digest(k.keyid, 12), h("span", { class: "muted" }, ` ${k.role}, ${when(k.at)}`))), D.need.missing.map((m) => h("div", { class: "muted" }, "still needed: " + m))] : h("span", { class: "muted" }, "nobody")],
     ["Model", [cut(foreign(D.model.file), D.model.file), digest(D.model.digest), h("span", { class: "muted" }, ` ${D.model.producer}, ${D.model.parameters >= 1e6 ? (D.model.parameters / 1e6).toFixed(1) + " M" : group(D.model.parameters)} parameters`)]],
+    spoke ? ["Witnesses", [h("a", { href: "#evidence" }, `${group(W.agrees)} of ${group(spoke)} ${spoke === 1 ? "agrees" : "agree"} with the float64 program`), h("span", { class: "muted" }, W.disagrees ? `, ${group(W.disagrees)} ${W.disagrees === 1 ? "disagrees" : "disagree"}` : "", W["not compared"] ? `, ${group(W["not compared"])} not compared` : "")]] : null,
     ["Policy", [D.policy.name, " ", D.policy.digest ? digest(D.policy.digest, 12) : null, h("div", { class: "muted" }, D.policy.compute)]],
     ["Machine", D.machine.filter(([k]) => ["host", "cpu", "memory", "kernel"].includes(k)).map(([, v]) => v).join(" · ")],
     ["Certified", [when(D.session.started), h("span", { class: "muted" }, `, took ${span(D.session.seconds)}, effort ${D.session.effort}, seed ${D.session.seed}`)]],
@@ -33,7 +35,7 @@ function facts() {
     ["Dims", D.model.dims.length ? D.model.dims.map(([n, a, b, c]) => a === c ? `${n} = ${a}` : `${n} = ${a} : ${b} : ${c}`).join(" · ") : "all numbers"],
     ["Command", h("span", { class: "mono" }, words(D.session.command))],
   ];
-  return h("dl", { class: "facts" }, rows.map(([k, v]) => h("div", {}, h("dt", {}, k), h("dd", {}, v))));
+  return h("dl", { class: "facts" }, rows.filter(Boolean).map(([k, v]) => h("div", {}, h("dt", {}, k), h("dd", {}, v))));
 }
 
 // ---------------------------------------------------------------- six checks

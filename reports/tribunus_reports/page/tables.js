@@ -175,8 +175,11 @@ function baseline() {
     h("div", { class: "scroller" }, h("table", {}, h("thead", {}, h("tr", {}, [["Signature"], ["Kernel", "hide-s"], ["Was, µs", "n hide-s"], ["Now, µs", "n hide-s"], ["Faster | slower"], ["Change", "n"], ["Error / budget", "n hide-s"]].map(([t, c]) => h("th", { class: c, scope: "col" }, t)))), tb)),
     rest.length ? h("button", { class: "quiet more", type: "button", on: { click: (e) => { tb.append(...rest.map(tr)); e.currentTarget.remove(); } } }, `Show ${rest.length} within ±1.2\u00a0%`) : "");
 }
+// Another engine's outputs of the same case: a second opinion beside the program check.
+const SPOKE = { agrees: "passed", disagrees: "crashed", "not compared": "not reached" };
+const witness = ([verdict, who, said]) => h("p", { class: "witness", "data-verdict": verdict }, h("b", {}, "Witness"), ` ${who} `, stateOf(SPOKE[verdict], verdict), `: ${said}`);
 function evidence() {
-  $("evidence-body").append(h("ol", { class: "chain" }, D.evidence.map((e) => h("li", { "data-kind": e.kind }, h("b", {}, e.title), h("span", {}, e.digest ? digest(e.digest, 0) : h("span", { class: "muted" }, "not yet")), h("span", {}), h("p", {}, e.what), e.check ? command(e.check) : null))));
+  $("evidence-body").append(h("ol", { class: "chain" }, D.evidence.map((e) => h("li", { "data-kind": e.kind }, h("b", {}, e.title), h("span", {}, e.digest ? digest(e.digest, 0) : h("span", { class: "muted" }, "not yet")), h("span", {}), h("div", {}, h("p", {}, e.what), e.witness ? witness(e.witness) : null), e.check ? command(e.check) : null))));
 }
 function approve() {
   const body = $("approve-body"), a = D.approve, need = D.need;
