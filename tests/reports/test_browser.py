@@ -96,6 +96,13 @@ def go(driver: Any, address: str) -> None:
     driver.execute_async_script(code, address)
 
 
+def open_all(driver: Any, where: str) -> None:
+    """Open what is folded below ``where``, and return when it is drawn, which happens after the click."""
+    for details in driver.find_elements("css selector", f"{where} details:not([open]) > summary"):
+        details.click()
+    wait(driver, "return [...document.querySelectorAll('details[open]')].every((d) => d.childElementCount > 1)")
+
+
 def panel(driver: Any) -> str:
     return str(wait(driver, "const p = document.getElementById('panel'); return p.hidden ? '' : p.innerText"))
 
@@ -282,8 +289,7 @@ def test_hostile_names_do_nothing(show: Callable[..., Any], builders: ModuleType
     made: Report = builders.a_report(kind, signatures=10, candidates=10, hostile=True)
     driver = show(made)
     title = driver.title
-    for details in driver.find_elements("css selector", "details:not([open]) > summary"):
-        details.click()
+    open_all(driver, "body")
     for receipt in [row for row in made.receipts if row.reason is not None][:10]:
         go(driver, f"#receipt/{receipt.digest[:12]}")
         panel(driver)
@@ -404,8 +410,7 @@ def test_who_speaks_what_is_written_on_a_button_reaches_it(
 @pytest.mark.parametrize("width", [1440, 1280, 1100, 390])
 def test_rows_of_the_program_keep_to_one_line(show: Callable[..., Any], report: Report, width: int) -> None:
     driver = show(report, "#program", width=width)
-    for details in driver.find_elements("css selector", "#program details:not([open]) > summary"):
-        details.click()
+    open_all(driver, "#program")
     code = "return [...document.querySelectorAll('.flow > div > *')].map((e) => [e.textContent, e.scrollHeight])"
     cells = run(driver, code)
     assert len(cells) > 6 and [cell for cell in cells if cell[1] > 31] == []
