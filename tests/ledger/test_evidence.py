@@ -9,7 +9,7 @@ import pytest
 
 from tests.admission.samples import artifact, receipt
 from tests.faults.subjects import gemm
-from tribunus.admission.receipt import CHECKS, Check, Verdict
+from tribunus.admission.receipt import CHECKS, Check, Timing, Verdict
 from tribunus.canon import digest_bytes
 from tribunus.errors import EnvironmentFault
 from tribunus.ledger.artifacts import ArtifactStore
@@ -58,7 +58,9 @@ def test_only_timing_is_bound_to_the_machine(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("verdict", Verdict)
-def test_only_conclusions_are_reused_and_refusals_by_time_are_not(verdict: Verdict, ledger: Ledger) -> None:
+def test_only_conclusions_are_reused_and_refusals_by_a_time_near_the_budget_are_not(
+    verdict: Verdict, ledger: Ledger
+) -> None:
     for check in (Check.ORACLE, Check.TIMING):
         ledger.append(receipt(check, verdict), KEY)
     oracle, timing = (
@@ -67,6 +69,16 @@ def test_only_conclusions_are_reused_and_refusals_by_time_are_not(verdict: Verdi
     )
     assert oracle == (verdict in (Verdict.PASSED, Verdict.REJECTED))
     assert timing == (verdict is Verdict.PASSED)
+
+
+@pytest.mark.parametrize(("calls", "lasts"), [((121, 130, 500), True), ((119, 400, 500), False), ((), False)])
+def test_a_kernel_that_was_slow_in_every_call_is_not_timed_again(
+    calls: tuple[int, ...], lasts: bool, ledger: Ledger
+) -> None:
+    slow = replace(receipt(Check.TIMING, Verdict.REJECTED), timing=Timing((9,), (9,), calls, 80, 2, 50))
+    ledger.append(slow, KEY)
+    found = find_evidence(ledger, CANDIDATE, Check.TIMING, KEY, MACHINE).receipt
+    assert found == (slow if lasts else None)
 
 
 def test_evidence_holds_though_another_key_was_judged_since(ledger: Ledger) -> None:
