@@ -13,6 +13,7 @@ of wall time and of the process's CPU time.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -22,6 +23,8 @@ from time import perf_counter_ns, process_time_ns
 from typing import Final
 
 ROUNDS: Final = 9
+ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""NumPy's threads would spin beside the first milliseconds that are measured."""
 Times = dict[str, int]
 
 
@@ -103,7 +106,8 @@ def measure_in_turn(image: Path, model: Path, inputs: Path, rounds: int) -> dict
     for turn in range(rounds + 1):
         for name in SUBJECTS:
             command = [sys.executable, "-m", "benchmarks.opening", "measure", name, str(files[name]), str(inputs)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            environment = {**os.environ, **ONE_THREAD}
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
             if done.returncode:
                 sys.exit(f"{name}: {done.stderr.strip()[-2000:]}")
             if turn:
