@@ -315,9 +315,7 @@ REPLAY = (
     ),
     Fault(
         "F27", "adds parts in order of arrival", Check.REPLAY, _SMALL, _ARRIVAL, honest.GEMM,
-        # a race shows on whichever axis it first turns out otherwise
-        ("differs when repeated", "depends on the process", "depends on addresses", "depends on stale memory",
-         "depends on the caches", "depends on load", "keeps state between calls"), shared=True,
+        ("differs when repeated", "depends on the process", "depends on addresses"), shared=True,
     ),
     Fault(
         "F28", "the environment changes the sum", Check.REPLAY, _SMALL,
