@@ -16,6 +16,7 @@ from tribunus.admission.timing_check import (
     estimate_ns,
     judge_timing,
     kept_share,
+    rest_ns,
     settle,
     tail_ratio,
 )
@@ -125,3 +126,7 @@ def test_a_busy_machine_can_refuse_by_cpu_time() -> None:
 def test_stale_outputs_need_one_measurement() -> None:
     stale = Reason("output not fresh", "outputs of some timed calls were not written by them")
     assert settle([attempt(samples(fresh=False), stale)], BUDGET) == stale
+
+
+def test_each_repeated_measurement_waits_twice_as_long() -> None:
+    assert [rest_ns(repeated) for repeated in range(-1, 4)] == [0, 0, 250_000_000, 500_000_000, 1_000_000_000]

@@ -1,7 +1,8 @@
-"""Samples of timed artifacts: shape, order of magnitude of work, freshness, deaths.  No time is asserted."""
+"""Samples of timed artifacts: shape, order of magnitude of work, freshness, deaths.  No time is bounded from above."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -37,6 +38,14 @@ def test_every_artifact_has_a_sample_a_round(workshop: Workshop, executor: CpuEx
     assert all(is_complete(s, 4) for s in samples)
     assert [len(s.single_call_cpu) for s in samples] == [400, 400, 0]
     assert samples[0].calls > 10 * samples[1].calls  # 35 elements against 100 000: calls are repeated to fill a sample
+
+
+def test_the_machine_rests_before_the_first_sample(workshop: Workshop, executor: CpuExecutor) -> None:
+    artifact = add_artifact(workshop.code(HONEST))
+    before = time.monotonic_ns()
+    (samples,) = executor.time([artifact], {}, [operands(artifact)], replace(QUICK, rest_ns=300_000_000))
+    assert is_complete(samples, 4)
+    assert time.monotonic_ns() - before >= 300_000_000
 
 
 def test_calls_of_a_long_kernel_are_its_samples(workshop: Workshop, executor: CpuExecutor) -> None:

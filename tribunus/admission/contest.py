@@ -11,7 +11,7 @@ from typing import Final
 
 from tribunus.admission.context import Case
 from tribunus.admission.suite import suite_identity
-from tribunus.admission.timing_check import SAMPLE_NS, estimate_ns
+from tribunus.admission.timing_check import SAMPLE_NS, estimate_ns, rest_ns
 from tribunus.candidates.model import Artifact, Candidate
 from tribunus.canon import (
     Digest,
@@ -34,7 +34,7 @@ TIE: Final = 0.02
 STEADY: Final = 0.01
 USELESS: Final = 0.10
 REPEATS: Final = 3
-PATIENCE: Final = 6
+PATIENCE: Final = 8
 DEADLINE_NS: Final = 120_000_000_000
 
 
@@ -131,17 +131,18 @@ def hold_contest(
 
     jit_is_free: kernels that generate code when opened rank like any other.
 
-    Repeated up to three times while the pair differs by over 1 %, up to six while by over 10 %; raises TimingUntrusted
-    if it still does and there is something to rank.  Of each participant the fastest run counts: where its buffers lie
-    in physical memory decides which of them meet in the caches, and each run gives the buffers out from another one on.
+    Repeated up to three times while the pair differs by over 1 %; while by over 10 %, up to eight times with growing
+    rests between, eight seconds together.  Raises TimingUntrusted if it still does and there is something to rank.  Of
+    each participant the fastest run counts: where its buffers lie in physical memory decides which of them meet in the
+    caches, and each run gives the buffers out from another one on.
     """
     if not entries:
         raise InternalError("a contest without participants")
-    protocol = TimingProtocol(ROUNDS, SAMPLE_NS, cold, DEADLINE_NS)
     artifacts = [entries[0].artifact, *(entry.artifact for entry in entries)]
     best: list[TimingSamples] = []
     spread = 0.0
     for attempt in range(PATIENCE):
+        protocol = TimingProtocol(ROUNDS, SAMPLE_NS, cold, DEADLINE_NS, rest_ns=rest_ns(attempt + 1 - REPEATS))
         first = attempt % len(artifacts)
         rotated = executor.time(
             [*artifacts[first:], *artifacts[:first]], case.dims, [case.inputs] * len(artifacts), protocol

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tribunus.admission.conclude import Findings, conclude, ended_badly, misbehaved
@@ -29,6 +29,8 @@ PATIENCE_NS: Final = 5_000_000_000
 """A machine may stop a process for seconds; a kernel that hangs costs this much once."""
 ATTEMPTS: Final = 3
 """What speaks against a candidate must do so in each of so many measurements: noise does not, faults do."""
+REST_NS: Final = 250_000_000
+"""Before the first measurement that is repeated because of noise; the next ones wait twice as long each."""
 KEPT_SHARE: Final = 0.25
 """With fewer samples than this that kept the processor, wall time says nothing against a candidate."""
 FEWEST_CALLS: Final = 30
@@ -62,10 +64,11 @@ def check_timing(artifact: Artifact, executor: Executor, context: CheckContext) 
     case = context.cases.timing_case()
     work = work_of(context.signature, case.dims)
     budget, floor = work.budget_ns(context.peaks, context.policy.slack), work.floor_ns(context.peaks)
-    protocol = TimingProtocol(context.policy.rounds, SAMPLE_NS, False, 50 * budget + PATIENCE_NS, singles=1)
+    first = TimingProtocol(context.policy.rounds, SAMPLE_NS, False, 50 * budget + PATIENCE_NS, singles=1)
     attempts: list[Attempt] = []
     while not attempts or (attempts[-1].reason is not None and len(attempts) < ATTEMPTS):
         inputs = [case.inputs, context.cases.zeros()]
+        protocol = replace(first, rest_ns=rest_ns(len(attempts)))
         sample, zeros = executor.time([artifact, artifact], case.dims, inputs, protocol)
         if (bad := _ended(sample) or _ended(zeros)) is not None:
             findings.refuse(*bad)
@@ -77,7 +80,7 @@ def check_timing(artifact: Artifact, executor: Executor, context: CheckContext) 
             break
     if not findings.refused:
         last = attempts[-1]
-        cold_protocol = TimingProtocol(max(5, context.policy.rounds // 3), SAMPLE_NS, True, protocol.deadline_ns)
+        cold_protocol = TimingProtocol(max(5, context.policy.rounds // 3), SAMPLE_NS, True, first.deadline_ns)
         cold = executor.time([artifact], case.dims, [case.inputs], cold_protocol)[0]
         if (bad := _ended(cold)) is not None:
             findings.refuse(*bad)
@@ -99,6 +102,11 @@ def check_timing(artifact: Artifact, executor: Executor, context: CheckContext) 
             findings.refuse(misbehaved(outcome, "the run after timing", ("late", "threads", "unwritten")))
             findings.judge(case, outcome.outputs[0], "after timing")
     return conclude(Check.TIMING, artifact, executor, context, findings, started)
+
+
+def rest_ns(repeated: int) -> int:
+    """How long the machine is left alone before a measurement that was made ``repeated`` times already."""
+    return REST_NS << (repeated - 1) if repeated > 0 else 0
 
 
 def settle(attempts: Sequence[Attempt], budget_ns: int) -> Reason | None:

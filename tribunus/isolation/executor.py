@@ -118,7 +118,8 @@ class TimingProtocol:
     rounds: each times every artifact once, order reversed every second round.  sample_ns: shortest sample; calls are
     repeated within one to reach it.  cold: weights rotate over more memory than the last-level cache holds.
     deadline_ns: longest wait for a sample beyond what is expected.  singles: artifacts, from the first on, whose calls
-    are also timed one by one.
+    are also timed one by one.  rest_ns: wait so long before the first sample; other work comes in bursts, and a
+    measurement that is repeated at once falls into the same one.
     """
 
     rounds: int
@@ -126,6 +127,7 @@ class TimingProtocol:
     cold: bool
     deadline_ns: int
     singles: int = 0
+    rest_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,6 +231,7 @@ def measure(
 
     launch: a child with these artifacts loaded, on these processors.
     """
+    time.sleep(protocol.rest_ns / 1e9)
     found: dict[int, TimingSamples] = {}
     alive = list(range(len(artifacts)))
     cold_bytes = 3 * last_level_cache // 2 if protocol.cold else 0
