@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tribunus import canon
+from tribunus.admission.receipt import Check
 from tribunus.canon import (
     MAX_DEPTH,
     MAX_INTEGER,
@@ -24,8 +25,10 @@ from tribunus.canon import (
     int_of,
     is_identifier,
     list_of,
+    member_of,
     object_of,
     parse_digest,
+    row_of,
     str_of,
     text_to_float,
 )
@@ -215,12 +218,18 @@ def test_identifiers_are_lower_case_and_start_with_a_letter_or_digit() -> None:
 
 def test_fields_are_taken_by_type_and_true_is_no_integer() -> None:
     assert object_of({"a": 1}, "x", frozenset({"a"}), frozenset({"b"})) == {"a": 1}
+    assert row_of([1, "a"], "x", "number", "text") == [1, "a"]
+    assert member_of(Check, "oracle", "x") is Check.ORACLE
     assert (list_of([], "x"), int_of(3, "x", 0, 3), str_of("", "x"), bool_of(False, "x")) == ([], 3, "", False)
     for refused in (
         lambda: object_of([], "x", frozenset()),
         lambda: object_of({}, "x", frozenset({"a"})),
         lambda: object_of({"a": 1, "c": 1}, "x", frozenset({"a"})),
         lambda: list_of({}, "x"),
+        lambda: row_of([1], "x", "number", "text"),
+        lambda: row_of({}, "x"),
+        lambda: member_of(Check, "oracles", "x"),
+        lambda: member_of(Check, 1, "x"),
         lambda: int_of(True, "x"),
         lambda: int_of("1", "x"),
         lambda: int_of(-1, "x"),

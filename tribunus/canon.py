@@ -13,6 +13,7 @@ import json
 import marshal
 import struct
 from collections.abc import Callable, Sequence
+from enum import Enum
 from itertools import pairwise
 from typing import Final, NewType, NoReturn, TypeAlias, TypeVar
 
@@ -36,6 +37,7 @@ Digest = NewType("Digest", str)
 MAX_INTEGER: Final = 2**53 - 1
 MAX_DEPTH: Final = 32
 T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
 _PLAIN_MARSHAL: Final = 0
 """The version of marshal that writes equal values as equal bytes and unequal ones, ``1`` and ``True``, as unequal."""
 _HEXADECIMAL: Final = "0123456789abcdef"
@@ -173,6 +175,14 @@ def list_of(value: Json, where: str) -> list[Json]:
     return value
 
 
+def row_of(value: Json, where: str, *names: str) -> list[Json]:
+    """``value`` as a list with one item for each of ``names``.  Raises SchemaError."""
+    items = list_of(value, where)
+    if len(items) != len(names):
+        raise SchemaError(f"{where}: [{', '.join(names)}] was expected")
+    return items
+
+
 def int_of(value: Json, where: str, low: int = 0, high: int = MAX_INTEGER) -> int:
     """``value`` as an integer (never a bool) within [low, high].  Raises SchemaError."""
     if type(value) is not int:
@@ -194,6 +204,15 @@ def str_of(value: Json, where: str) -> str:
     if type(value) is not str:
         raise SchemaError(f"{where}: a string was expected")
     return value
+
+
+def member_of(kind: type[E], value: Json, where: str) -> E:
+    """The member of an enumeration of texts that ``value`` names.  Raises SchemaError."""
+    text = str_of(value, where)
+    try:
+        return kind(text)
+    except ValueError:
+        raise SchemaError(f"{where}: unknown {kind.__name__} {text[:20]!r}") from None
 
 
 def bool_of(value: Json, where: str) -> bool:

@@ -13,6 +13,7 @@ from tribunus.admission.cases import CaseBook
 from tribunus.admission.probe import KEPT, ProbeResult, fastest, hold_probe, probe_from_json, probe_key
 from tribunus.candidates.model import Artifact
 from tribunus.canon import Digest, Json, digest_bytes
+from tribunus.errors import EncodingError, StructureError
 from tribunus.isolation.executor import (
     Axis,
     DimValues,
@@ -122,7 +123,8 @@ def test_the_document_round_trips_and_nothing_else_is_taken_for_one() -> None:
     assert probe_from_json(result.document()) == result
     wrongs: list[Json] = [None, {}, {"times": [], "kept": 3}, {"times": [[MANY[0].digest]], "kept": []}]
     for wrong in wrongs:
-        assert probe_from_json(wrong) is None
+        with pytest.raises((EncodingError, StructureError)):
+            probe_from_json(wrong)
 
 
 @pytest.mark.parametrize("other", [MANY[:5], [*MANY[:5], MANY[6]]])

@@ -10,7 +10,7 @@ import pytest
 from tests.admission.samples import artifact, receipt
 from tests.faults.subjects import gemm
 from tribunus.admission.receipt import CHECKS, Check, Timing, Verdict
-from tribunus.canon import digest_bytes
+from tribunus.canon import Json, digest_bytes, int_of, object_of
 from tribunus.errors import EnvironmentFault
 from tribunus.ledger.artifacts import ArtifactStore
 from tribunus.ledger.documents import DocumentStore
@@ -152,11 +152,16 @@ def test_a_folder_that_cannot_be_made_is_a_fault_of_the_environment(tmp_path: Pa
 
 
 def test_documents_come_back_or_are_made_again(tmp_path: Path) -> None:
+    def read(value: Json) -> int:
+        return int_of(object_of(value, "contest", frozenset(("a",)))["a"], "contest")
+
     store = DocumentStore(tmp_path)
-    assert store.get("contest", TOOLS) is None
+    assert store.get("contest", TOOLS, read) is None
     store.put("contest", TOOLS, {"a": 1})
-    assert store.get("contest", TOOLS) == {"a": 1}
-    assert store.get("program", TOOLS) is None
+    assert store.get("contest", TOOLS, read) == 1
+    assert store.get("program", TOOLS, read) is None
+    store.put("contest", TOOLS, {"a": 1, "b": 2})
+    assert store.get("contest", TOOLS, read) is None, "written by another version"
     (path,) = tmp_path.iterdir()
     path.write_bytes(b"{")
-    assert store.get("contest", TOOLS) is None
+    assert store.get("contest", TOOLS, read) is None

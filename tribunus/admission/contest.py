@@ -21,8 +21,10 @@ from tribunus.canon import (
     f64_to_text,
     int_of,
     list_of,
+    member_of,
     object_of,
     parse_digest,
+    row_of,
     str_of,
     text_to_float,
 )
@@ -98,7 +100,7 @@ def contest_from_json(value: Json) -> ContestResult:
     document = object_of(value, where, frozenset(names))
     places: list[Place] = []
     for item in list_of(document["places"], where):
-        candidate, time_ns, p99_ns, share = list_of(item, where)
+        candidate, time_ns, p99_ns, share = row_of(item, where, "candidate", "time_ns", "p99_ns", "error_share")
         places.append(
             Place(
                 parse_digest(str_of(candidate, where)),
@@ -109,7 +111,7 @@ def contest_from_json(value: Json) -> ContestResult:
         )
     return ContestResult(
         parse_digest(str_of(document["contest"], where)),
-        ExecutorKind(str_of(document["executor"], where)),
+        member_of(ExecutorKind, document["executor"], where),
         tuple(places),
         parse_digest(str_of(document["winner"], where)),
         text_to_float(str_of(document["spread"], where)),

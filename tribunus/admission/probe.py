@@ -17,8 +17,7 @@ from tribunus.admission.context import Case
 from tribunus.admission.suite import suite_identity
 from tribunus.admission.timing_check import SAMPLE_NS, estimate_ns
 from tribunus.candidates.model import Artifact
-from tribunus.canon import Digest, Json, JsonObject, digest_of, int_of, list_of, object_of, parse_digest, str_of
-from tribunus.errors import EncodingError, StructureError
+from tribunus.canon import Digest, Json, JsonObject, digest_of, int_of, list_of, object_of, parse_digest, row_of, str_of
 from tribunus.isolation.executor import Executor, Fate, TimingProtocol
 
 KEPT: Final = 4
@@ -42,16 +41,12 @@ class ProbeResult:
         return {"times": times, "kept": list(self.kept)}
 
 
-def probe_from_json(value: Json) -> ProbeResult | None:
-    """Inverse of ``ProbeResult.document``; None for anything else."""
-    try:
-        document = object_of(value, "probe", frozenset(("times", "kept")))
-        rows = [list_of(row, "probe") for row in list_of(document["times"], "probe")]
-        times = {parse_digest(str_of(row[0], "probe")): int_of(row[1], "probe") for row in rows}
-        kept = tuple(parse_digest(str_of(a, "probe")) for a in list_of(document["kept"], "probe"))
-    except (EncodingError, StructureError, IndexError):
-        return None
-    return ProbeResult(times, kept)
+def probe_from_json(value: Json) -> ProbeResult:
+    """Inverse of ``ProbeResult.document``.  Raises SchemaError, DigestSyntaxError."""
+    document = object_of(value, "probe", frozenset(("times", "kept")))
+    rows = [row_of(row, "probe", "artifact", "time_ns") for row in list_of(document["times"], "probe")]
+    times = {parse_digest(str_of(artifact, "probe")): int_of(ns, "probe") for artifact, ns in rows}
+    return ProbeResult(times, tuple(parse_digest(str_of(a, "probe")) for a in list_of(document["kept"], "probe")))
 
 
 def probe_key(artifacts: Sequence[Artifact], machine: Digest, jit: str) -> Digest:

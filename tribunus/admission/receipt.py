@@ -19,8 +19,10 @@ from tribunus.canon import (
     f64_to_text,
     int_of,
     list_of,
+    member_of,
     object_of,
     parse_digest,
+    row_of,
     str_of,
     text_to_float,
 )
@@ -219,20 +221,14 @@ def receipt_from_json(value: Json) -> Receipt:
     document = object_of(value, "receipt", frozenset(keys.split()))
     if document["schema"] != SCHEMA:
         raise SchemaError(f"receipt schema {str(document['schema'])[:40]!r}")
-    try:
-        check = Check(str_of(document["check"], "receipt.check"))
-        verdict = Verdict(str_of(document["verdict"], "receipt.verdict"))
-        executor = ExecutorKind(str_of(document["executor"], "receipt.executor"))
-    except ValueError as error:
-        raise SchemaError(f"receipt: {error}") from None
     return Receipt(
-        check=check,
+        check=member_of(Check, document["check"], "receipt.check"),
         signature=_digest(document, "signature"),
         candidate=_digest(document, "candidate"),
         artifact=_digest(document, "artifact"),
-        executor=executor,
-        verdict=verdict,
-        reason=_reason_from_json(document["reason"]),
+        executor=member_of(ExecutorKind, document["executor"], "receipt.executor"),
+        verdict=member_of(Verdict, document["verdict"], "receipt.verdict"),
+        reason=reason_from_json(document["reason"], "receipt.reason"),
         cases=tuple(_case_from_json(case) for case in list_of(document["cases"], "receipt.cases")),
         timing=_timing_from_json(document["timing"]),
         key=_digest(document, "key"),
@@ -251,24 +247,19 @@ def _digest(document: JsonObject, name: str) -> Digest:
 def _pairs(value: Json, where: str) -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
     for pair in list_of(value, where):
-        items = list_of(pair, where)
-        if len(items) != 2:
-            raise SchemaError(f"{where}: [name, text] was expected")
-        found.append((str_of(items[0], where), str_of(items[1], where)))
+        name, text = row_of(pair, where, "name", "text")
+        found.append((str_of(name, where), str_of(text, where)))
     return tuple(found)
 
 
-def _reason_from_json(value: Json) -> Reason | None:
+def reason_from_json(value: Json, where: str) -> Reason | None:
+    """Inverse of ``reason_to_json``.  Raises SchemaError."""
     if value is None:
         return None
-    where = "receipt.reason"
     document = object_of(value, where, frozenset(("kind", "text", "figures")))
     figures: list[Figure] = []
     for item in list_of(document["figures"], where):
-        parts = [str_of(part, where) for part in list_of(item, where)]
-        if len(parts) != 3:
-            raise SchemaError(f"{where}: [what, seen, allowed] was expected")
-        figures.append(Figure(*parts))
+        figures.append(Figure(*(str_of(part, where) for part in row_of(item, where, "what", "seen", "allowed"))))
     return Reason(str_of(document["kind"], where), str_of(document["text"], where), tuple(figures))
 
 
@@ -291,10 +282,8 @@ def _case_from_json(value: Json) -> CaseRecord:
     document = object_of(value, where, frozenset(text.split()))
     dims: list[tuple[str, int]] = []
     for pair in list_of(document["dims"], where):
-        items = list_of(pair, where)
-        if len(items) != 2:
-            raise SchemaError(f"{where}: [symbol, value] was expected")
-        dims.append((str_of(items[0], where), int_of(items[1], where)))
+        symbol, extent = row_of(pair, where, "symbol", "value")
+        dims.append((str_of(symbol, where), int_of(extent, where)))
     share, error, budget = (
         text_to_float(str_of(document[name], where)) for name in ("share", "error_ulp", "budget_ulp")
     )

@@ -12,8 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tribunus.canon import Digest, Json, digest_of, f64_to_text, int_of, list_of, object_of, str_of, text_to_float
-from tribunus.errors import EncodingError
+from tribunus.canon import (
+    Digest,
+    Json,
+    digest_of,
+    f64_to_text,
+    int_of,
+    list_of,
+    object_of,
+    row_of,
+    str_of,
+    text_to_float,
+)
 from tribunus.ledger.documents import DocumentStore
 from tribunus.targets.target import Peaks
 
@@ -29,13 +39,7 @@ class PeakMeter:
         self._documents = documents
         self._machine = machine
         self._measured: Peaks | None = None
-        self._stored: Peaks | None = None
-        known = documents.get("peaks", machine)
-        if known is not None:
-            try:
-                self._stored = peaks_from_json(known)
-            except EncodingError:
-                self._stored = None
+        self._stored = documents.get("peaks", machine, peaks_from_json)
 
     @property
     def seen(self) -> Peaks | None:
@@ -95,7 +99,7 @@ def peaks_from_json(value: Json) -> Peaks:
     document = object_of(value, where, frozenset(("flops", "int8_ops", "bandwidth", "launch_ns", "evidence")))
     levels: list[tuple[int, float]] = []
     for item in list_of(document["bandwidth"], where):
-        size, rate = list_of(item, where)
+        size, rate = row_of(item, where, "bytes", "rate")
         levels.append((int_of(size, where), text_to_float(str_of(rate, where))))
     return Peaks(
         text_to_float(str_of(document["flops"], where)),

@@ -296,7 +296,7 @@ class Certification:
             return
         bench, jit = self.bench, self.request.jit
         key = probe_key(artifacts, bench.machine_digest, jit.value)
-        result = probe_from_json(bench.documents.get("probe", key))
+        result = bench.documents.get("probe", key, probe_from_json)
         if result is None:
             case = self._case_book(item.demand.signature).timing_case()
             result = hold_probe(artifacts, case, bench.executor, jit_is_free=jit is JitUse.FREE)
@@ -425,9 +425,9 @@ class Certification:
         bench = self.bench
         entries = [Entry(i.candidate, i.artifact, i.error_share, i.tail) for i in admitted if i.artifact is not None]
         key = contest_key(entries, bench.machine_digest, self.request.jit.value)
-        known = bench.documents.get("contest", key)
+        known = bench.documents.get("contest", key, contest_from_json)
         if known is not None:
-            return contest_from_json(known)
+            return known
         case = self._case_book(admitted[0].demand.signature).timing_case()
         free = self.request.jit is JitUse.FREE
         result = hold_contest(entries, case, bench.executor, cold=self._is_cold(), jit_is_free=free)

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from tribunus.admission.captured import CapturedCase, program_inputs
-from tribunus.admission.receipt import Figure, Reason, Verdict
+from tribunus.admission.receipt import Figure, Reason, Verdict, reason_from_json
 from tribunus.admission.suite import suite_identity
 from tribunus.canon import (
     Digest,
@@ -25,7 +25,7 @@ from tribunus.canon import (
     digest_of,
     f64_to_text,
     int_of,
-    list_of,
+    member_of,
     object_of,
     str_of,
     text_to_float,
@@ -131,19 +131,12 @@ def receipt_from_json(value: Json) -> ProgramReceipt:
         "started_us took_ns"
     )
     document = object_of(value, where, frozenset(names.split()))
-    reason = None
-    if document["reason"] is not None:
-        fields = object_of(document["reason"], where, frozenset(("kind", "text", "figures")))
-        figures = [[str_of(part, where) for part in list_of(f, where)] for f in list_of(fields["figures"], where)]
-        reason = Reason(
-            str_of(fields["kind"], where), str_of(fields["text"], where), tuple(Figure(*f) for f in figures)
-        )
     numbers = {name: int_of(document[name], where) for name in _COUNTS}
     return ProgramReceipt(
         profile=str_of(document["profile"], where),
         case=str_of(document["case"], where),
-        verdict=Verdict(str_of(document["verdict"], where)),
-        reason=reason,
+        verdict=member_of(Verdict, document["verdict"], where),
+        reason=reason_from_json(document["reason"], where),
         bit_equal=bool_of(document["bit_equal"], where),
         error_share=text_to_float(str_of(document["error_share"], where)),
         elements=numbers["elements"],

@@ -99,9 +99,9 @@ def _judged(
     documents = certification.bench.documents
     kernels = [winners[step.demand].artifact.digest for step in draft.profile.schedule.steps]
     key = program_key(draft.source, case, result, draft.name, policy, kernels)
-    known = documents.get("program", key)
+    known = documents.get("program", key, receipt_from_json)
     if known is not None:
-        return receipt_from_json(known)
+        return known
 
     def stepwise() -> Stepwise:
         executor = certification.bench.executor

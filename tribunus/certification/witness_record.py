@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tribunus.canon import Json, JsonObject, f64_to_text, int_of, object_of, str_of, text_to_float
+from tribunus.canon import Json, JsonObject, f64_to_text, int_of, member_of, object_of, str_of, text_to_float
 from tribunus.errors import InputError
 from tribunus.oracle.propagation import MAXIMA, ProgramBudget
 from tribunus.oracle.witness import WitnessVerdict, compare_witness
@@ -79,7 +79,7 @@ def record_from_json(value: Json) -> WitnessRecord:
     document = object_of(value, where, frozenset(names.split()))
     return WitnessRecord(
         engine=str_of(document["engine"], where),
-        answer=WitnessAnswer(str_of(document["answer"], where)),
+        answer=member_of(WitnessAnswer, document["answer"], where),
         reason=str_of(document["reason"], where),
         output=str_of(document["output"], where),
         distance=text_to_float(str_of(document["distance"], where)),

@@ -6,14 +6,16 @@ Imported by: certification.  Imports: canon.  A damaged or missing document is m
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from tribunus.canon import Digest, Json, JsonObject, decode, encode
-from tribunus.errors import EncodingError, EnvironmentFault
+from tribunus.errors import EncodingError, EnvironmentFault, StructureError
 from tribunus.image.folders import replace_file
 
 _LIMIT: Final = 64 << 20
+T = TypeVar("T")
 
 
 class DocumentStore:
@@ -26,11 +28,11 @@ class DocumentStore:
         except OSError as error:
             raise EnvironmentFault(f"cannot make the folder {folder}: {error.strerror}") from None
 
-    def get(self, kind: str, key: Digest) -> Json:
-        """The document, None where there is none or it is damaged."""
+    def get(self, kind: str, key: Digest, read: Callable[[Json], T]) -> T | None:
+        """What ``read`` makes of the document; None where there is none, or ``read`` finds it is not of its form."""
         try:
-            return decode(self._path(kind, key).read_bytes(), limit=_LIMIT)
-        except (OSError, EncodingError):
+            return read(decode(self._path(kind, key).read_bytes(), limit=_LIMIT))
+        except (OSError, EncodingError, StructureError):
             return None
 
     def put(self, kind: str, key: Digest, document: JsonObject) -> None:

@@ -25,7 +25,9 @@ from tribunus.canon import (
     f64_to_text,
     int_of,
     list_of,
+    member_of,
     object_of,
+    row_of,
     str_of,
     text_to_float,
 )
@@ -129,7 +131,7 @@ def thaw(data: npt.NDArray[np.uint8]) -> Worked:
     document = object_of(decode(data[:end].tobytes(), limit=_HEADER_LIMIT), "golden", _DOCUMENT)
     start = -(-(end + 1) // _ALIGN) * _ALIGN  # the newline counts
     arrays = [_array(data, start, row) for row in list_of(document["arrays"], "golden")]
-    pairs = [list_of(row, "golden") for row in list_of(document["inputs"], "golden")]
+    pairs = [row_of(row, "golden", "value", "array") for row in list_of(document["inputs"], "golden")]
     inputs = {int_of(pair[0], "golden"): _at(arrays, pair[1]) for pair in pairs}
     return Worked(inputs, tuple(_golden(row, arrays) for row in list_of(document["outputs"], "golden")))
 
@@ -144,7 +146,7 @@ def _header_end(data: npt.NDArray[np.uint8]) -> int:
 
 
 def _array(data: npt.NDArray[np.uint8], start: int, row: Json) -> Array:
-    name, extents, offset = list_of(row, "golden")
+    name, extents, offset = row_of(row, "golden", "dtype", "shape", "offset")
     shape = tuple(int_of(extent, "golden") for extent in list_of(extents, "golden"))
     dtype, begin = np.dtype(str_of(name, "golden")), start + int_of(offset, "golden")
     end = begin + math.prod(shape) * dtype.itemsize
@@ -166,7 +168,7 @@ def _maybe(arrays: Sequence[Array], place: Json) -> Array | None:
 
 def _golden(row: Json, arrays: Sequence[Array]) -> OutputGolden:
     found = object_of(row, "golden", _OUTPUT)
-    value, dtype = _at(arrays, found["value"]), DType(str_of(found["dtype"], "golden"))
+    value, dtype = _at(arrays, found["value"]), member_of(DType, found["dtype"], "golden")
     budget, exact = _maybe(arrays, found["budget"]), found["exact"]
     mask = np.full(value.shape, exact) if isinstance(exact, bool) else _at(arrays, exact).astype(np.bool_)
     choice = None
@@ -186,13 +188,13 @@ def _golden(row: Json, arrays: Sequence[Array]) -> OutputGolden:
         presented=stored(value, dtype),
         budget=np.zeros(value.shape) if budget is None else np.asarray(budget, dtype=np.float64),
         k=text_to_float(str_of(found["k"], "golden")),
-        exactness=Exactness(str_of(found["exactness"], "golden")),
+        exactness=member_of(Exactness, found["exactness"], "golden"),
         exact=mask,
         low=_maybe(arrays, found["low"]),
         high=_maybe(arrays, found["high"]),
         choice=choice,
         is_linear=bool_of(found["linear"], "golden"),
-        policy=ComputePolicy(str_of(found["policy"], "golden")),
-        family=VectorFamily(str_of(found["family"], "golden")),
+        policy=member_of(ComputePolicy, found["policy"], "golden"),
+        family=member_of(VectorFamily, found["family"], "golden"),
         label=str_of(found["label"], "golden"),
     )

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tribunus import canon
-from tribunus.canon import Digest, Json, int_of, list_of, object_of, parse_digest, str_of
+from tribunus.canon import Digest, Json, int_of, list_of, member_of, object_of, parse_digest, str_of
 from tribunus.errors import DigestSyntaxError, DimError, SchemaError
 from tribunus.phaseir import dims
 from tribunus.phaseir.attributes import Attributes, attributes_from_json
@@ -114,11 +114,7 @@ class _Ids:
 
     def edge(self, item: Json, phases: int, where: str) -> Edge:
         document = object_of(item, where, frozenset(("source", "target", "condition", "predicate")))
-        text = str_of(document["condition"], where)
-        try:
-            condition = Condition(text)
-        except ValueError:
-            raise SchemaError(f"{where}: unknown condition {text[:20]!r}") from None
+        condition = member_of(Condition, document["condition"], where)
         predicate = self.value(document["predicate"], f"{where}.predicate", -1)
         if (predicate < 0) != (condition is Condition.ALWAYS):
             raise SchemaError(f"{where}: a predicate belongs to every edge that is not {Condition.ALWAYS.value}")
@@ -233,11 +229,7 @@ def _symbols(value: Json) -> tuple[Symbol, ...]:
 
 def _value(item: Json, scope: DimScope, names: Sequence[str], where: str) -> Value:
     document = object_of(item, where, frozenset(("type", "role", "label", "constant")))
-    text = str_of(document["role"], f"{where}.role")
-    try:
-        role = Role(text)
-    except ValueError:
-        raise SchemaError(f"{where}.role: unknown role {text[:20]!r}") from None
+    role = member_of(Role, document["role"], f"{where}.role")
     type_document = object_of(
         document["type"], f"{where}.type", frozenset(("dtype", "shape")), frozenset(("quantization",))
     )
