@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import models
-from benchmarks.models import KEPT, Cost, Found, Opening, Replay, Row, page
+from benchmarks.models import KEPT, Cost, Found, Opening, Replay, Row, page, turns_for
 from benchmarks.zoo.manifest import Model
 
 COST = Cost("n=1:2:3", 12.0, 2_500_000_000)
@@ -58,3 +58,8 @@ def test_a_model_that_could_not_be_certified_is_told_by_the_exit_code(
     (tmp_path / "inputs" / "swift-f0").mkdir(parents=True)
     (tmp_path / "inputs" / "swift-f0" / "1s.npz").touch()
     assert models.main([str(tmp_path), "--only", "swift-f0", "--output", str(tmp_path)]) == 1
+
+
+@pytest.mark.parametrize(("ms", "turns"), [(0.02, (200, 20)), (6, (50, 20)), (60, (15, 20)), (350, (6, 4))])
+def test_short_replays_are_timed_in_more_turns(ms: float, turns: tuple[int, int]) -> None:
+    assert turns_for(int(ms * 1e6)) == turns
