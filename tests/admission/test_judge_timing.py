@@ -101,6 +101,12 @@ def attempt(sample: TimingSamples, reason: Reason | None) -> Attempt:
     return Attempt(sample, sample, reason)
 
 
+def test_a_difference_of_nanoseconds_is_no_dependence_on_the_data() -> None:
+    assert judge_timing(samples(8), samples(3), BUDGET, 0, STANDARD, 1) is None
+    kind = judge_timing(samples(9), samples(3), BUDGET, 0, STANDARD, 1)
+    assert kind is not None and kind.kind == "time depends on the data"
+
+
 def test_one_quiet_measurement_is_enough() -> None:
     assert settle([attempt(samples(), SLOW), attempt(samples(), None)], BUDGET) is None
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from tribunus.admission.context import Case
 from tribunus.admission.suite import suite_identity
-from tribunus.admission.timing_check import SAMPLE_NS, estimate_ns, rest_ns
+from tribunus.admission.timing_check import RESOLUTION_NS, SAMPLE_NS, estimate_ns, rest_ns
 from tribunus.candidates.model import Artifact, Candidate
 from tribunus.canon import (
     Digest,
@@ -162,9 +162,10 @@ def hold_contest(
 
 
 def pair_spread(left: TimingSamples, right: TimingSamples) -> float:
-    """Relative difference of one kernel timed twice in the same run."""
+    """Relative difference of one kernel timed twice in the same run, beyond what samples resolve."""
     a, b = estimate_ns(left), estimate_ns(right)
-    return abs(a - b) / min(a, b) if min(a, b) > 0 else 0.0
+    beyond = max(0.0, abs(a - b) - RESOLUTION_NS)
+    return beyond / min(a, b) if min(a, b) > 0 else 0.0
 
 
 def rank(
@@ -175,7 +176,8 @@ def rank(
     *,
     jit_is_free: bool = False,
 ) -> ContestResult:
-    """Order by time; ties within 2 % or three times the spread go to the smaller error, then the smaller digest.
+    """Order by time; ties within 2 % or three times the spread, and what samples resolve, go to the smaller error,
+    then to the smaller digest.
 
     A kernel whose code is generated when the image is opened wins only if nothing else takes part, unless it is free.
     """
@@ -184,7 +186,7 @@ def rank(
     times = [estimate_ns(sample) for sample in samples]
     fastest = min(times[i] for i in eligible)
     margin = 1.0 + max(TIE, 3.0 * spread)
-    tied = [i for i in eligible if times[i] <= fastest * margin]
+    tied = [i for i in eligible if times[i] <= fastest * margin + RESOLUTION_NS]
     winner = min(tied, key=lambda i: (entries[i].error_share, entries[i].candidate.digest))
     order = sorted(range(len(entries)), key=lambda i: (i != winner, i not in eligible, times[i]))
     places = tuple(

@@ -35,6 +35,8 @@ KEPT_SHARE: Final = 0.25
 """With fewer samples than this that kept the processor, wall time says nothing against a candidate."""
 FEWEST_CALLS: Final = 30
 """Calls from which a tail is judged: the rounds of a kernel so long that a sample is one call."""
+RESOLUTION_NS: Final = 5
+"""Samples are whole nanoseconds a call; two that differ by less say where code lies, not how good it is."""
 TAIL_NS: Final = 20_000
 """A tail this much above the median is the machine's own: interrupts, migrations."""
 _SORTS: Final = frozenset(("top_k",))
@@ -190,8 +192,9 @@ def judge_timing(
         )
     if (tail := _tail(sample.single_call_cpu, policy.tail_ratio)) is not None:
         return tail
-    share = 1.0 if zeros is None or not typical else estimate_ns(zeros) / typical
-    if share < policy.zero_ratio:
+    on_zeros = typical if zeros is None else estimate_ns(zeros)
+    share = on_zeros / typical if typical else 1.0
+    if share < policy.zero_ratio and typical - on_zeros > RESOLUTION_NS:
         return Reason(
             "time depends on the data",
             "calls on zeros are much faster than calls on ordinary data",
