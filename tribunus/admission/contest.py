@@ -35,6 +35,9 @@ ROUNDS: Final = 30
 TIE: Final = 0.02
 STEADY: Final = 0.01
 USELESS: Final = 0.10
+USELESS_NS: Final = 1_000
+"""A pair that differs by less only widens the ties, whatever its share: a call of a few hundred nanoseconds waits for
+memory a few times, and where its operands lie there decides how long."""
 REPEATS: Final = 3
 PATIENCE: Final = 8
 DEADLINE_NS: Final = 120_000_000_000
@@ -133,16 +136,16 @@ def hold_contest(
 
     jit_is_free: kernels that generate code when opened rank like any other.
 
-    Repeated up to three times while the pair differs by over 1 %; while by over 10 %, up to eight times with growing
-    rests between, eight seconds together.  Raises TimingUntrusted if it still does and there is something to rank.  Of
-    each participant the fastest run counts: where its buffers lie in physical memory decides which of them meet in the
-    caches, and each run gives the buffers out from another one on.
+    Repeated up to three times while the pair differs by over 1 %; while by over 10 % and a microsecond, up to eight
+    times with growing rests between, eight seconds together.  Raises TimingUntrusted if it still does and there is
+    something to rank.  Of each participant the fastest run counts: where its buffers lie in physical memory decides
+    which of them meet in the caches, and each run gives the buffers out from another one on.
     """
     if not entries:
         raise InternalError("a contest without participants")
     artifacts = [entries[0].artifact, *(entry.artifact for entry in entries)]
     best: list[TimingSamples] = []
-    spread = 0.0
+    spread, useless = 0.0, False
     for attempt in range(PATIENCE):
         protocol = TimingProtocol(ROUNDS, SAMPLE_NS, cold, DEADLINE_NS, rest_ns=rest_ns(attempt + 1 - REPEATS))
         first = attempt % len(artifacts)
@@ -154,18 +157,23 @@ def hold_contest(
             raise TimingUntrusted("an admitted candidate died in the contest")
         best = [min(pair, key=estimate_ns) for pair in zip(best, samples, strict=True)] if best else samples
         spread = pair_spread(best[0], best[1])
-        if spread <= STEADY or (attempt + 1 >= REPEATS and spread <= USELESS) or len(entries) == 1:
+        useless = spread > USELESS and pair_gap_ns(best[0], best[1]) > USELESS_NS
+        if spread <= STEADY or (attempt + 1 >= REPEATS and not useless) or len(entries) == 1:
             break
-    if spread > USELESS and len(entries) > 1:
+    if useless and len(entries) > 1:
         raise TimingUntrusted(f"a kernel timed against itself differed by {spread:.0%}")
     return rank(entries, best[1:], spread, executor.kind, jit_is_free=jit_is_free)
 
 
 def pair_spread(left: TimingSamples, right: TimingSamples) -> float:
     """Relative difference of one kernel timed twice in the same run, beyond what samples resolve."""
-    a, b = estimate_ns(left), estimate_ns(right)
-    beyond = max(0.0, abs(a - b) - RESOLUTION_NS)
-    return beyond / min(a, b) if min(a, b) > 0 else 0.0
+    least = min(estimate_ns(left), estimate_ns(right))
+    return pair_gap_ns(left, right) / least if least > 0 else 0.0
+
+
+def pair_gap_ns(left: TimingSamples, right: TimingSamples) -> float:
+    """Difference of one kernel timed twice in the same run, beyond what samples resolve."""
+    return max(0.0, abs(estimate_ns(left) - estimate_ns(right)) - RESOLUTION_NS)
 
 
 def rank(
