@@ -107,6 +107,30 @@ def test_a_difference_of_nanoseconds_is_no_dependence_on_the_data() -> None:
     assert kind is not None and kind.kind == "time depends on the data"
 
 
+@pytest.mark.parametrize(
+    ("slow", "lost", "kind"),
+    [
+        (150_000, False, "unstable"),
+        (150_000, True, None),
+        (3_000_000, True, "unstable"),
+    ],
+)
+def test_a_call_that_lost_the_processor_finds_its_caches_cold_and_no_more(
+    slow: int, lost: bool, kind: str | None
+) -> None:
+    sample = replace(
+        samples(singles=(10_000,) * 390 + (slow,) * 10),
+        single_call_preempted=(False,) * 390 + (lost,) * 10,
+    )
+    assert judged(sample) == kind
+
+
+def test_a_busy_machine_leaves_no_kernel_without_a_tail() -> None:
+    """Where every call lost the processor, spikes beyond cold caches still stand out."""
+    spikes = samples(singles=(10_000,) * 390 + (3_000_000,) * 10)
+    assert judged(replace(spikes, single_call_preempted=(True,) * 400)) == "unstable"
+
+
 def test_one_quiet_measurement_is_enough() -> None:
     assert settle([attempt(samples(), SLOW), attempt(samples(), None)], BUDGET) is None
 

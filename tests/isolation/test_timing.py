@@ -37,6 +37,8 @@ def test_every_artifact_has_a_sample_a_round(workshop: Workshop, executor: CpuEx
     assert [s.artifact for s in samples] == [small.digest, large.digest, small.digest]
     assert all(is_complete(s, 4) for s in samples)
     assert [len(s.single_call_cpu) for s in samples] == [400, 400, 0]
+    assert [len(s.single_call_preempted) for s in samples] == [400, 400, 0]
+    assert min(samples[1].single_call_cpu) > 0
     assert samples[0].calls > 10 * samples[1].calls  # 35 elements against 100 000: calls are repeated to fill a sample
 
 

@@ -39,6 +39,8 @@ RESOLUTION_NS: Final = 5
 """Samples are whole nanoseconds a call; two that differ by less say where code lies, not how good it is."""
 TAIL_NS: Final = 20_000
 """A tail this much above the median is the machine's own: interrupts, migrations."""
+REFILL_NS: Final = 200_000
+"""What a call may take longer for having lost the processor: another process has used its caches meanwhile."""
 _SORTS: Final = frozenset(("top_k",))
 """Ops of which honest kernels are faster on equal numbers."""
 
@@ -190,7 +192,7 @@ def judge_timing(
             "the first call took far longer than the later ones",
             (Figure("first call", _ns(sample.first_cpu_ns), _ns(allowed_first)),),
         )
-    if (tail := _tail(sample.single_call_cpu, policy.tail_ratio)) is not None:
+    if (tail := _tail(sample, policy.tail_ratio)) is not None:
         return tail
     on_zeros = typical if zeros is None else estimate_ns(zeros)
     share = on_zeros / typical if typical else 1.0
@@ -203,8 +205,9 @@ def judge_timing(
     return None
 
 
-def _tail(calls: Sequence[int], allowed: float) -> Reason | None:
-    ratio = tail_ratio(calls)
+def _tail(sample: TimingSamples, allowed: float) -> Reason | None:
+    calls = sample.single_call_cpu
+    ratio = tail_ratio(calls, sample.single_call_preempted)
     if ratio <= allowed or (ratio - 1.0) * statistics.median(calls) <= TAIL_NS:
         return None
     return Reason(
@@ -251,13 +254,18 @@ def disagreement(sample: TimingSamples) -> float:
     return min(excess, default=0.0)
 
 
-def tail_ratio(calls: Sequence[int]) -> float:
-    """99th percentile over median, the largest of up to 100 calls; 1 for fewer than FEWEST_CALLS."""
+def tail_ratio(calls: Sequence[int], preempted: Sequence[bool] = ()) -> float:
+    """99th percentile over median, the largest of up to 100 calls; 1 for fewer than FEWEST_CALLS.
+
+    preempted: which calls lost the processor; those are forgiven REFILL_NS, and no more, so that work which waits for
+    such a moment is seen.
+    """
     if len(calls) < FEWEST_CALLS:
         return 1.0
-    ordered = sorted(calls)
-    middle = ordered[len(ordered) // 2]
-    return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] / middle if middle else 1.0
+    middle = sorted(calls)[len(calls) // 2]
+    lost = preempted or (False,) * len(calls)
+    ordered = sorted(ns - REFILL_NS if gone else ns for ns, gone in zip(calls, lost, strict=True))
+    return max(middle, ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]) / middle if middle else 1.0
 
 
 def _ratio(over: Sequence[int], under: Sequence[int]) -> float:

@@ -323,18 +323,25 @@ class Child:
         return (self._clock, clock, stamps + 8 * _TIMESPEC_WORDS * index, 0, 0, 1)
 
     def _singles(self, message: Message) -> Message:
-        """CPU time of each of so many calls, read by machine code between them."""
+        """CPU time of each of so many calls, and whether it lost the processor, read by machine code between them."""
         slot = self._slots[wire.integer(message, "slot")]
         count = wire.integer(message, "calls")
-        table = (ctypes.c_int64 * (_TIMESPEC_WORDS * (count + 1)))()
-        stamps = ctypes.addressof(table)
-        steps: list[Step] = [self._read_clock(_CLOCK_THREAD_CPU, stamps, 0)]
+        table = (ctypes.c_int64 * (2 * _TIMESPEC_WORDS * count))()
+        usages = (ctypes.c_int64 * (_RUSAGE_WORDS * (count + 1)))()
+        stamps, usage = ctypes.addressof(table), ctypes.addressof(usages)
+        steps: list[Step] = [(self._rusage, _RUSAGE_THREAD, usage, 0, 0, 1)]
         for i in range(count):
+            steps.append(self._read_clock(_CLOCK_THREAD_CPU, stamps, 2 * i))
             steps += [step_of(word) for word in slot.launches[i % len(slot.launches)]]
-            steps.append(self._read_clock(_CLOCK_THREAD_CPU, stamps, i + 1))
+            steps.append(self._read_clock(_CLOCK_THREAD_CPU, stamps, 2 * i + 1))
+            steps.append((self._rusage, _RUSAGE_THREAD, usage + 8 * _RUSAGE_WORDS * (i + 1), 0, 0, 1))
         self._walker.run(Steps(encode_steps(steps)))
-        ns = [table[2 * i] * 10**9 + table[2 * i + 1] for i in range(count + 1)]
-        return {"cpu": [b - a for a, b in itertools.pairwise(ns)]}
+        ns = [table[2 * i] * 10**9 + table[2 * i + 1] for i in range(2 * count)]
+        switches = usages[_PREEMPTIONS::_RUSAGE_WORDS]
+        return {
+            "cpu": [after - before for before, after in zip(ns[::2], ns[1::2], strict=True)],
+            "preempted": [int(after > before) for before, after in itertools.pairwise(switches)],
+        }
 
     def _thrash(self, size: int) -> Message:
         """Displace the caches: write through that much memory."""

@@ -138,6 +138,7 @@ class TimingSamples:
     threads.  parent_wall: the parent's clock around the same batch, divided by the calls.  preempted: whether the
     sample lost the processor.  calls: per sample.  first_ns: the very first call, wall and CPU.
     outputs_fresh: whether the outputs of every sample were written by it (poisoned before, compared after).
+    single_call_preempted: whether a call of those timed one by one lost the processor, or lost it right before.
     """
 
     artifact: Digest
@@ -153,6 +154,7 @@ class TimingSamples:
     single_call_cpu: tuple[int, ...]
     fate: Fate
     death: Death | None
+    single_call_preempted: tuple[bool, ...] = ()
 
 
 class Axis(StrEnum):

@@ -151,6 +151,7 @@ class _Series:
     parent: list[int] = field(default_factory=list)
     preempted: list[bool] = field(default_factory=list)
     singles: tuple[int, ...] = ()
+    singles_preempted: tuple[bool, ...] = ()
 
 
 @dataclass(slots=True)
@@ -210,12 +211,13 @@ class _Session:
         """CPU time of calls one by one, for the tail; where a sample is one call, samples are what is wanted."""
         series = self.series[slot]
         if series.calls == 1:
-            series.singles = tuple(series.cpu)
+            series.singles, series.singles_preempted = tuple(series.cpu), tuple(series.preempted)
             return
         count = min(_SINGLE_CALLS, max(_FEWEST_SINGLES, _SINGLE_CALLS_NS // series.expected_ns))
         until = time.monotonic_ns() + self.protocol.deadline_ns + _BUSY_FACTOR * count * series.expected_ns
         answer = self.child.ask({"op": "singles", "slot": slot, "calls": count}, until)
         series.singles = tuple(wire.integers(answer, "cpu"))
+        series.singles_preempted = tuple(lost != 0 for lost in wire.integers(answer, "preempted"))
 
 
 def measure(
@@ -313,6 +315,7 @@ def _finished(artifact: Artifact, series: _Series) -> TimingSamples:
         single_call_cpu=series.singles,
         fate=Fate.RETURNED,
         death=None,
+        single_call_preempted=series.singles_preempted,
     )
 
 
