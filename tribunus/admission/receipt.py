@@ -253,7 +253,7 @@ def _pairs(value: Json, where: str) -> tuple[tuple[str, str], ...]:
 
 
 def reason_from_json(value: Json, where: str) -> Reason | None:
-    """Inverse of ``reason_to_json``.  Raises SchemaError."""
+    """The reason in a receipt of a check or of a program, None where there is none.  Raises SchemaError."""
     if value is None:
         return None
     document = object_of(value, where, frozenset(("kind", "text", "figures")))
