@@ -6,6 +6,10 @@ Generated code stands in private executable pages, each kernel from the start of
 differs from process to process, so pages are digested one by one.  Where one holds the address of something, that
 address is replaced: one in the same run of pages by its distance from this page, one in a mapped file by the offset
 from the file's first byte, any other by a mark.  What is left is the same in every process.
+
+Addresses stand in two places alone: as operands of an instruction that loads 64 bits, and, if they lead into the same
+run, as words of its tables.  Constants of vectors look like addresses too (a run holds up to 68 of them), and once in a
+thousand processes one would lead into something that is mapped there: they stay as they are.
 """
 
 from __future__ import annotations
@@ -24,7 +28,10 @@ PAGE: Final = 4096
 DIGEST_DIGITS: Final = 32
 _MAPS: Final = Path("/proc/self/maps")
 # A user space address on Linux: its two highest bytes are zero, the third is that of a stack, library or heap.
-_ADDRESS: Final = re.compile(rb"(?=(.{5}[\x55\x56\x7e\x7f]\x00\x00))", re.DOTALL)
+_ADDRESS: Final = rb".{5}[\x55\x56\x7e\x7f]\x00\x00"
+# REX.W B8+r imm64 (Intel SDM volume 2, MOV).
+_LOADED: Final = re.compile(rb"(?<=[\x48\x49][\xb8-\xbf])" + _ADDRESS, re.DOTALL)
+_WORD: Final = re.compile(rb"(?=" + _ADDRESS + rb")", re.DOTALL)
 _ADDRESS_BYTES: Final = 8
 
 
@@ -103,24 +110,40 @@ def _runs(start: int, end: int) -> list[tuple[int, bytes]]:
 
 def _page_digests(address: int, data: bytes, mappings: Sequence[Mapping], starts: Sequence[int]) -> list[str]:
     """Digests of the pages of one run that begins at ``address``."""
+    masked = without_addresses(address, data, mappings, starts)
+    pages = (masked[start : start + PAGE] for start in range(0, len(masked), PAGE))
+    return [hashlib.sha256(page).hexdigest()[:DIGEST_DIGITS] for page in pages]
+
+
+def without_addresses(address: int, data: bytes, mappings: Sequence[Mapping], starts: Sequence[int]) -> bytes:
+    """``data``, a run of pages that begins at ``address``, with addresses replaced; starts: those of the mappings."""
     masked = bytearray(data)
-    end = 0
-    for match in _ADDRESS.finditer(data):
+    for position in _table_words(address, data):
+        _replace(masked, position, b"K", _value(data, position) - address - position // PAGE * PAGE)
+    for match in _LOADED.finditer(data):
         position = match.start()
-        if position < end:
-            continue
-        value = struct.unpack_from("<Q", data, position)[0]
+        value = _value(data, position)
         index = bisect.bisect_right(starts, value) - 1
         if index < 0 or value >= mappings[index].end:
             continue
-        mapping = mappings[index]
         if address <= value < address + len(data):
-            mark, offset = b"K", value - address - position // PAGE * PAGE
-        elif mapping.file:
-            mark, offset = b"F", value - mapping.base
+            _replace(masked, position, b"K", value - address - position // PAGE * PAGE)
+        elif mappings[index].file:
+            _replace(masked, position, b"F", value - mappings[index].base)
         else:
-            mark, offset = b"A", 0
-        masked[position : position + _ADDRESS_BYTES] = mark + struct.pack("<q", offset)[: _ADDRESS_BYTES - 1]
-        end = position + _ADDRESS_BYTES
-    pages = (masked[start : start + PAGE] for start in range(0, len(masked), PAGE))
-    return [hashlib.sha256(page).hexdigest()[:DIGEST_DIGITS] for page in pages]
+            _replace(masked, position, b"A", 0)
+    return bytes(masked)
+
+
+def _table_words(address: int, data: bytes) -> list[int]:
+    """Positions of aligned words that are addresses in the run itself."""
+    found = (match.start() for match in _WORD.finditer(data))
+    return [p for p in found if p % _ADDRESS_BYTES == 0 and address <= _value(data, p) < address + len(data)]
+
+
+def _value(data: bytes, position: int) -> int:
+    return int.from_bytes(data[position : position + _ADDRESS_BYTES], "little")
+
+
+def _replace(masked: bytearray, position: int, mark: bytes, offset: int) -> None:
+    masked[position : position + _ADDRESS_BYTES] = mark + struct.pack("<q", offset)[: _ADDRESS_BYTES - 1]
