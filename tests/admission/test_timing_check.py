@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from tests.admission.samples import artifact, samples
 from tests.faults.subjects import relu
 from tribunus.admission.cases import CaseBook
 from tribunus.admission.context import CheckContext
 from tribunus.admission.policy import STANDARD
-from tribunus.admission.receipt import Verdict
-from tribunus.admission.timing_check import check_timing
+from tribunus.admission.receipt import Receipt, Verdict, receipt_from_json, receipt_to_json
+from tribunus.admission.timing_check import check_timing, tail_ratio
 from tribunus.candidates.model import Artifact
 from tribunus.canon import digest_bytes
+from tribunus.errors import SchemaError
 from tribunus.isolation.executor import (
     Axis,
     DimValues,
@@ -70,6 +72,11 @@ class Recorded:
 
 
 def checked(executor: Recorded) -> tuple[Verdict, str]:
+    receipt = receipt_of(executor)
+    return receipt.verdict, receipt.reason.kind if receipt.reason else ""
+
+
+def receipt_of(executor: Recorded) -> Receipt:
     made = artifact(SUBJECT)
     context = CheckContext(
         signature=SUBJECT.signature,
@@ -86,8 +93,7 @@ def checked(executor: Recorded) -> tuple[Verdict, str]:
         versions=(),
         clock_ns=lambda: 0,
     )
-    receipt = check_timing(made, executor, context)
-    return receipt.verdict, receipt.reason.kind if receipt.reason else ""
+    return check_timing(made, executor, context)
 
 
 def test_nothing_to_say_against_a_kernel_needs_one_measurement() -> None:
@@ -106,3 +112,24 @@ def test_what_is_seen_in_three_measurements_apart_is_refused() -> None:
     executor = Recorded(SPIKED, SPIKED, SPIKED)
     assert checked(executor) == (Verdict.REJECTED, "unstable")
     assert executor.measurements == []
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_the_verdict_on_the_tail_follows_from_the_receipt_alone(lost: bool) -> None:
+    """An auditor sees which calls lost the processor, and so what they are forgiven."""
+    calls = (10_000,) * 350 + (200_000,) * 50
+    sample = replace(samples(singles=calls), single_call_preempted=(False,) * 350 + (lost,) * 50)
+    receipt = receipt_of(Recorded(sample, sample, sample))
+    assert receipt.verdict is (Verdict.PASSED if lost else Verdict.REJECTED)
+    read = receipt_from_json(receipt_to_json(receipt))
+    assert read == receipt and read.timing is not None
+    ratio = tail_ratio(read.timing.cpu_ns, read.timing.cpu_lost)
+    assert (ratio <= STANDARD.tail_ratio) is lost
+
+
+def test_a_receipt_names_no_call_that_was_not_made() -> None:
+    document = receipt_to_json(receipt_of(Recorded(HONEST)))
+    timing = document["timing"]
+    assert isinstance(timing, dict)
+    with pytest.raises(SchemaError, match="cpu_lost"):
+        receipt_from_json(document | {"timing": timing | {"cpu_lost": [400]}})

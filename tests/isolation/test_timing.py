@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.isolation.toys import HONEST, HONEST_WEIGHT, Workshop, add_artifact, operands
+from tribunus.isolation.children import timing_cpus
 from tribunus.isolation.executor import Fate, TimingProtocol, TimingSamples
 from tribunus.isolation.worker import CpuExecutor
 
@@ -48,6 +51,27 @@ def test_the_machine_rests_before_the_first_sample(workshop: Workshop, executor:
     (samples,) = executor.time([artifact], {}, [operands(artifact)], replace(QUICK, rest_ns=300_000_000))
     assert is_complete(samples, 4)
     assert time.monotonic_ns() - before >= 300_000_000
+
+
+def test_calls_that_lose_the_processor_say_so(workshop: Workshop, executor: CpuExecutor) -> None:
+    """Another process on the child's processor takes it away at times, not in every call of a fraction of its turn."""
+    artifact = add_artifact(workshop.code(HONEST), shape=(1000, 1000))
+    cpus = timing_cpus(1)
+    if not cpus:
+        pytest.skip("one processor cannot be told from another here")
+    spin = f"import os\nos.sched_setaffinity(0, [{cpus[0]}])\nprint(flush=True)\nwhile True: pass"
+    rival = subprocess.Popen(
+        [sys.executable, "-c", spin],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert rival.stdout is not None and rival.stdout.readline()
+        (samples,) = executor.time([artifact], {}, [operands(artifact)], replace(QUICK, singles=1))
+    finally:
+        rival.kill()
+        rival.communicate()
+    assert len(samples.single_call_cpu) > 100
+    assert 0 < sum(samples.single_call_preempted) < len(samples.single_call_cpu)
 
 
 def test_calls_of_a_long_kernel_are_its_samples(workshop: Workshop, executor: CpuExecutor) -> None:

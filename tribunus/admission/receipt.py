@@ -104,7 +104,10 @@ class CaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Samples that a timing receipt keeps, ns per call: warm and cold wall time, CPU time, and the bounds."""
+    """Samples that a timing receipt keeps, ns per call: warm and cold wall time, CPU time, and the bounds.
+
+    cpu_ns: of calls one by one.  cpu_lost: positions of those that lost the processor.
+    """
 
     warm_ns: tuple[int, ...]
     cold_ns: tuple[int, ...]
@@ -112,6 +115,7 @@ class Timing:
     budget_ns: int
     floor_ns: int
     first_ns: int
+    cpu_lost: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,7 @@ def receipt_to_json(receipt: Receipt) -> JsonObject:
             "text": receipt.reason.text,
             "figures": [[f.what, f.seen, f.allowed] for f in receipt.reason.figures],
         }
-    timing: Json = None
+    timing: JsonObject | None = None
     if receipt.timing is not None:
         t = receipt.timing
         timing = {
@@ -172,6 +176,8 @@ def receipt_to_json(receipt: Receipt) -> JsonObject:
             "floor_ns": t.floor_ns,
             "first_ns": t.first_ns,
         }
+        if t.cpu_lost:
+            timing["cpu_lost"] = list(t.cpu_lost)
     return {
         "schema": SCHEMA,
         "check": receipt.check.value,
@@ -268,12 +274,15 @@ def _timing_from_json(value: Json) -> Timing | None:
         return None
     where = "receipt.timing"
     names = ("warm_ns", "cold_ns", "cpu_ns", "budget_ns", "floor_ns", "first_ns")
-    document = object_of(value, where, frozenset(names))
+    document = object_of(value, where, frozenset(names), frozenset(("cpu_lost",)))
     warm, cold, cpu = (
         tuple(int_of(ns, where) for ns in list_of(document[name], where)) for name in ("warm_ns", "cold_ns", "cpu_ns")
     )
     budget, floor, first = (int_of(document[name], where) for name in ("budget_ns", "floor_ns", "first_ns"))
-    return Timing(warm, cold, cpu, budget, floor, first)
+    lost = tuple(int_of(i, where) for i in list_of(document.get("cpu_lost", []), where))
+    if any(i >= len(cpu) for i in lost):
+        raise SchemaError(f"{where}.cpu_lost names a call that is not there")
+    return Timing(warm, cold, cpu, budget, floor, first, lost)
 
 
 def _case_from_json(value: Json) -> CaseRecord:

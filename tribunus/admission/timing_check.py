@@ -6,7 +6,7 @@ Imported by: series.  Effects only through the Executor; ``judge_timing`` is a f
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -37,6 +37,8 @@ FEWEST_CALLS: Final = 30
 """Calls from which a tail is judged: the rounds of a kernel so long that a sample is one call."""
 RESOLUTION_NS: Final = 5
 """Samples are whole nanoseconds a call; two that differ by less say where code lies, not how good it is."""
+HIDDEN_NS: Final = 10_000
+"""A call whose whole process used no more than this is too short to hide a thread."""
 TAIL_NS: Final = 20_000
 """A tail this much above the median is the machine's own: interrupts, migrations."""
 REFILL_NS: Final = 200_000
@@ -47,11 +49,11 @@ _SORTS: Final = frozenset(("top_k",))
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One measurement: the candidate on ordinary data and on zeros, and what was concluded from it."""
+    """One measurement: the candidate on ordinary data and on zeros, and everything in it that speaks against it."""
 
     sample: TimingSamples
     zeros: TimingSamples
-    reason: Reason | None
+    reasons: tuple[Reason, ...]
 
 
 def check_timing(artifact: Artifact, executor: Executor, context: CheckContext) -> Receipt:
@@ -70,7 +72,7 @@ def check_timing(artifact: Artifact, executor: Executor, context: CheckContext) 
     budget, floor = work.budget_ns(context.peaks, context.policy.slack), work.floor_ns(context.peaks)
     first = TimingProtocol(context.policy.rounds, SAMPLE_NS, False, 50 * budget + PATIENCE_NS, singles=1)
     attempts: list[Attempt] = []
-    while not attempts or (attempts[-1].reason is not None and len(attempts) < ATTEMPTS):
+    while not attempts or (attempts[-1].reasons and len(attempts) < ATTEMPTS):
         inputs = [case.inputs, context.cases.zeros()]
         protocol = replace(first, rest_ns=rest_ns(len(attempts)))
         sample, zeros = executor.time([artifact, artifact], case.dims, inputs, protocol)
@@ -78,8 +80,8 @@ def check_timing(artifact: Artifact, executor: Executor, context: CheckContext) 
             findings.refuse(*bad)
             break
         compared = None if _sorts(context.signature) else zeros
-        reason = judge_timing(sample, compared, budget, floor, context.policy, artifact.recipe.split.parts)
-        attempts.append(Attempt(sample, zeros, reason))
+        reasons = judge_timing(sample, compared, budget, floor, context.policy, artifact.recipe.split.parts)
+        attempts.append(Attempt(sample, zeros, reasons))
         if not sample.outputs_fresh:
             break
     if not findings.refused:
@@ -95,6 +97,7 @@ def check_timing(artifact: Artifact, executor: Executor, context: CheckContext) 
             budget,
             floor,
             last.sample.first_wall_ns,
+            tuple(i for i, lost in enumerate(last.sample.single_call_preempted) if lost),
         )
         findings.details.append(("measurements", str(len(attempts))))
         findings.refuse(settle(attempts, budget))
@@ -116,28 +119,32 @@ def rest_ns(repeated: int) -> int:
 def settle(attempts: Sequence[Attempt], budget_ns: int) -> Reason | None:
     """What all measurements together say: a function of its arguments.
 
-    A candidate is refused if each measurement refuses it.  Raises TimingUntrusted if wall time alone does, and the
-    candidate had the processor too rarely in every one of them.
+    A candidate is refused if each measurement refuses it, for a reason that all of them give if there is one: a burst
+    of other work may add another to some.  Raises TimingUntrusted if wall time alone speaks against it, and it had the
+    processor too rarely in every one of them.
     """
     last = attempts[-1]
-    if last.reason is None or not last.sample.outputs_fresh:
-        return last.reason
-    calm = [a.reason for a in attempts if not _only_wall_speaks(a, budget_ns)]
+    if not last.reasons:
+        return None
+    if not last.sample.outputs_fresh:
+        return last.reasons[0]
+    calm = [trusted for a in attempts if (trusted := _trusted(a, budget_ns))]
     if not calm:
         raise TimingUntrusted(
-            f"the machine was too busy to judge a kernel: {last.reason.text} in {len(attempts)} measurements",
+            f"the machine was too busy to judge a kernel: {last.reasons[0].text} in {len(attempts)} measurements",
             remedy="end other work on this machine, or certify elsewhere",
         )
-    return calm[-1]
+    shared = set.intersection(*({reason.kind for reason in reasons} for reasons in calm))
+    return next((reason for reason in calm[-1] if reason.kind in shared), calm[-1][0])
 
 
-def _only_wall_speaks(attempt: Attempt, budget_ns: int) -> bool:
-    """Whether the reason rests on wall time that other processes had."""
-    if attempt.reason is None or attempt.reason.kind not in _BY_WALL:
-        return False
-    if attempt.reason.kind == "too slow" and statistics.median(attempt.sample.cpu) > budget_ns:
-        return False
-    return any(kept_share(sample) < KEPT_SHARE for sample in (attempt.sample, attempt.zeros))
+def _trusted(attempt: Attempt, budget_ns: int) -> list[Reason]:
+    """Its reasons without those by wall time that other processes had; none if the gravest is such a one."""
+    if all(kept_share(sample) >= KEPT_SHARE for sample in (attempt.sample, attempt.zeros)):
+        return list(attempt.reasons)
+    slow_by_cpu = statistics.median(attempt.sample.cpu) > budget_ns
+    kept = [r for r in attempt.reasons if r.kind not in _BY_WALL or (r.kind == "too slow" and slow_by_cpu)]
+    return kept if kept[:1] == list(attempt.reasons[:1]) else []
 
 
 _BY_WALL: Final = frozenset(("clocks disagree", "too slow", "time depends on the data"))
@@ -154,29 +161,48 @@ def judge_timing(
     floor_ns: int,
     policy: AdmissionPolicy,
     parts: int,
-) -> Reason | None:
-    """The verdict on recorded samples: a function of its arguments.
+) -> tuple[Reason, ...]:
+    """Everything in recorded samples that speaks against a candidate, the gravest first: a function of its arguments.
 
     zeros: samples on zeros, None where time may depend on the data.  parts: threads that share the work; budget and
-    floor are those of one.
+    floor are those of one.  Of outputs that no call wrote, times say nothing: that is then the only reason.
     """
-    typical = estimate_ns(sample)
     if not sample.outputs_fresh:
-        return Reason("output not fresh", "outputs of some timed calls were not written by them")
-    if (clocks := disagreement(sample)) > policy.clock_agreement:
-        return Reason(
-            "clocks disagree",
-            "time passed for the caller that the kernel's own clock does not show",
-            (Figure("difference", f"{clocks:.1%}", f"{policy.clock_agreement:.0%}"),),
-        )
+        return (Reason("output not fresh", "outputs of some timed calls were not written by them"),)
+    typical = estimate_ns(sample)
+    found = (
+        _clocks(sample, policy.clock_agreement),
+        _hidden(sample, policy.hidden_cpu_ratio * parts),
+        _amount(typical, policy.floor_share * floor_ns / parts, budget_ns),
+        _first_call(sample, policy.first_call_ratio * typical + policy.first_call_ns),
+        _tail(sample, policy.tail_ratio),
+        _data(typical, typical if zeros is None else estimate_ns(zeros), policy.zero_ratio),
+    )
+    return tuple(reason for reason in found if reason is not None)
+
+
+def _clocks(sample: TimingSamples, allowed: float) -> Reason | None:
+    if (clocks := disagreement(sample)) <= allowed:
+        return None
+    return Reason(
+        "clocks disagree",
+        "time passed for the caller that the kernel's own clock does not show",
+        (Figure("difference", f"{clocks:.1%}", f"{allowed:.0%}"),),
+    )
+
+
+def _hidden(sample: TimingSamples, allowed: float) -> Reason | None:
     hidden = _ratio(sample.process_cpu, sample.cpu)
-    if hidden > policy.hidden_cpu_ratio * parts and statistics.median(sample.process_cpu) > 10_000:
-        return Reason(
-            "hidden threads",
-            "the process used more CPU time than the calling threads",
-            (Figure("process / thread CPU time", f"{hidden:.2f}", f"{policy.hidden_cpu_ratio * parts:.2f}"),),
-        )
-    fastest = policy.floor_share * floor_ns / parts
+    if hidden <= allowed or statistics.median(sample.process_cpu) <= HIDDEN_NS:
+        return None
+    return Reason(
+        "hidden threads",
+        "the process used more CPU time than the calling threads",
+        (Figure("process / thread CPU time", f"{hidden:.2f}", f"{allowed:.2f}"),),
+    )
+
+
+def _amount(typical: float, fastest: float, budget_ns: int) -> Reason | None:
     if typical < fastest:
         return Reason(
             IMPOSSIBLE,
@@ -185,29 +211,33 @@ def judge_timing(
         )
     if typical > budget_ns:
         return Reason("too slow", "the time is above the budget", (Figure("time", _ns(typical), _ns(budget_ns)),))
-    allowed_first = policy.first_call_ratio * typical + policy.first_call_ns
-    if sample.first_cpu_ns > allowed_first:
-        return Reason(
-            "slow first call",
-            "the first call took far longer than the later ones",
-            (Figure("first call", _ns(sample.first_cpu_ns), _ns(allowed_first)),),
-        )
-    if (tail := _tail(sample, policy.tail_ratio)) is not None:
-        return tail
-    on_zeros = typical if zeros is None else estimate_ns(zeros)
-    share = on_zeros / typical if typical else 1.0
-    if share < policy.zero_ratio and typical - on_zeros > RESOLUTION_NS:
-        return Reason(
-            "time depends on the data",
-            "calls on zeros are much faster than calls on ordinary data",
-            (Figure("zeros / ordinary", f"{share:.2f}", f">= {policy.zero_ratio:.2f}"),),
-        )
     return None
+
+
+def _first_call(sample: TimingSamples, allowed: float) -> Reason | None:
+    if sample.first_cpu_ns <= allowed:
+        return None
+    return Reason(
+        "slow first call",
+        "the first call took far longer than the later ones",
+        (Figure("first call", _ns(sample.first_cpu_ns), _ns(allowed)),),
+    )
+
+
+def _data(typical: float, on_zeros: float, allowed: float) -> Reason | None:
+    share = on_zeros / typical if typical else 1.0
+    if share >= allowed or typical - on_zeros <= RESOLUTION_NS:
+        return None
+    return Reason(
+        "time depends on the data",
+        "calls on zeros are much faster than calls on ordinary data",
+        (Figure("zeros / ordinary", f"{share:.2f}", f">= {allowed:.2f}"),),
+    )
 
 
 def _tail(sample: TimingSamples, allowed: float) -> Reason | None:
     calls = sample.single_call_cpu
-    ratio = tail_ratio(calls, sample.single_call_preempted)
+    ratio = tail_ratio(calls, [i for i, lost in enumerate(sample.single_call_preempted) if lost])
     if ratio <= allowed or (ratio - 1.0) * statistics.median(calls) <= TAIL_NS:
         return None
     return Reason(
@@ -254,17 +284,16 @@ def disagreement(sample: TimingSamples) -> float:
     return min(excess, default=0.0)
 
 
-def tail_ratio(calls: Sequence[int], preempted: Sequence[bool] = ()) -> float:
+def tail_ratio(calls: Sequence[int], lost: Collection[int]) -> float:
     """99th percentile over median, the largest of up to 100 calls; 1 for fewer than FEWEST_CALLS.
 
-    preempted: which calls lost the processor; those are forgiven REFILL_NS, and no more, so that work which waits for
-    such a moment is seen.
+    lost: positions of calls that lost the processor; those are forgiven REFILL_NS, and no more, so that work which
+    waits for such a moment is seen.
     """
     if len(calls) < FEWEST_CALLS:
         return 1.0
     middle = sorted(calls)[len(calls) // 2]
-    lost = preempted or (False,) * len(calls)
-    ordered = sorted(ns - REFILL_NS if gone else ns for ns, gone in zip(calls, lost, strict=True))
+    ordered = sorted(ns - REFILL_NS * (i in lost) for i, ns in enumerate(calls))
     return max(middle, ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]) / middle if middle else 1.0
 
 

@@ -162,7 +162,7 @@ class Item:
     def tail(self) -> float:
         """99th percentile over median of its calls one by one; 1 where they were too few."""
         timing = next((receipt.timing for receipt in self.receipts if receipt.timing is not None), None)
-        return 1.0 if timing is None else tail_ratio(timing.cpu_ns)
+        return 1.0 if timing is None else tail_ratio(timing.cpu_ns, timing.cpu_lost)
 
 
 @dataclass(frozen=True, slots=True)
