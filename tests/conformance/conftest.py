@@ -29,7 +29,7 @@ class Entry:
 
 
 ENTRIES = (
-    Entry("native", "tribunus_native.backend:BACKEND", "tribunus_native.replay", ("tribunus_native.backend",)),
+    Entry("native", "tribunus_native.backend:BACKEND", "tribunus.devices.flat", ("tribunus_native.backend",)),
     Entry(
         "onednn",
         "tribunus_onednn.backend:BACKEND",

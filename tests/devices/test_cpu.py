@@ -110,7 +110,7 @@ def test_features_whose_registers_are_not_saved_do_not_count(monkeypatch: pytest
         (0b11, set()),
         (0b11100111, {"avx", "avx2", "fma", "avx512f"}),
     ):
-        monkeypatch.setattr(cpu, "xcr0", lambda saved=saved: saved)
+        monkeypatch.setattr(cpu, "xcr0", lambda _, saved=saved: saved)
         assert cpu.cpu_features() == {"xsave", "sse2"} | kept
 
 

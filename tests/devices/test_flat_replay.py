@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from tribunus_native.replay import REPLAYER
 
 from tribunus.devices.cpu import Steps, Walker, encode_steps, step_of
+from tribunus.devices.flat import REPLAYER
 from tribunus.errors import DriverError, SchemaError
 from tribunus.plan.code import Code, CodeFormat, Recipe
 from tribunus.runtime.replayers import OWN_FORMATS
@@ -52,12 +52,12 @@ def test_text_that_is_empty_or_longer_than_the_bytes_is_refused(text_size: int) 
 
 def test_the_table_of_formats_names_it() -> None:
     assert REPLAYER.format == "flat"
-    assert OWN_FORMATS["flat"] == "tribunus_native.replay:REPLAYER"
+    assert OWN_FORMATS["flat"] == "tribunus.devices.flat:REPLAYER"
 
 
 def test_loading_it_brings_in_no_numpy_and_no_compiler() -> None:
     program = (
-        "import sys; import tribunus_native.replay; "
+        "import sys; import tribunus.devices.flat; "
         "print(sorted({'numpy', 'subprocess', 'capstone', 'onnx', 'ziglang'} & set(sys.modules)))"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

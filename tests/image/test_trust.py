@@ -447,7 +447,20 @@ def test_marks_never_fall_and_are_written_only_when_they_rise(tmp_path: Path) ->
         marks.check(origin, 3, "tiny", 8)
     with pytest.raises(PolicyVersionError):
         marks.check(origin, 2, "tiny", 9)
-    marks.check(origin, 3, "tiny", 9)
+    assert not marks.check(origin, 3, "tiny", 9)
+    assert marks.check(origin, 4, "tiny", 9) and marks.check(origin, 3, "tiny", 10) and marks.check(None, 1, "new", 1)
+    assert not marks.check(None, 99, "tiny", 9)
+
+
+def test_what_raises_no_mark_reads_and_writes_nothing_when_recorded(
+    honest: bytes, tmp_path: Path, alice: Ed25519Signer
+) -> None:
+    marks = HighWaterMarks(tmp_path / "marks.json")
+    policy = dataclasses.replace(a_policy(alice.public), marks=marks, origin=Digest("ab" * 32))
+    assert read(honest).verify_trust(policy, now=NOW).record()
+    again = read(honest).verify_trust(policy, now=NOW)
+    marks.path.unlink()
+    assert again.record() and not marks.path.exists()
 
 
 def test_where_nothing_can_be_written_there_are_no_marks(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tribunus.isolation.worker import CpuExecutor
 _PARENT = """
 import sys
 from tribunus.isolation.children import Child, Limits, Zygote, module_path
-zygote = Zygote(["tribunus_native.replay"], module_path(["tribunus_native.replay:REPLAYER"]))
+zygote = Zygote(["tribunus.devices.flat"], module_path(["tribunus.devices.flat:REPLAYER"]))
 child = Child.forked(zygote)
 child.load([], {}, Limits())
 print(child.pid, flush=True)
@@ -59,8 +59,8 @@ _SIGNALS = """
 import os
 from pathlib import Path
 from tribunus.isolation.children import Child, Limits, Zygote, module_path
-path = module_path(["tribunus_native.replay:REPLAYER"])
-zygote = Zygote(["tribunus_native.replay"], path)
+path = module_path(["tribunus.devices.flat:REPLAYER"])
+zygote = Zygote(["tribunus.devices.flat"], path)
 forked, executed = Child.forked(zygote), Child.executed(path, {}, True)
 for child in (forked, executed):
     child.load([], {}, Limits())

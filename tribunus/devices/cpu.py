@@ -231,10 +231,13 @@ def is_ieee(control: int) -> bool:
     return control & ~STICKY_BITS == IEEE_CONTROL.get(os.uname().machine, 0)
 
 
-def xcr0() -> int | None:
-    """Register files that the operating system saves, as a bit mask; None where that has no meaning."""
+def xcr0(flags: frozenset[str]) -> int | None:
+    """Register files that the operating system saves, as a bit mask; None where that has no meaning.
+
+    flags: of this processor, as the operating system lists them.
+    """
     code = machine_code()
-    if code is None or not code.xcr0 or "osxsave" not in _implied(cpu_flags()):
+    if code is None or not code.xcr0 or "osxsave" not in _implied(flags):
         return None
     return int(ctypes.CFUNCTYPE(ctypes.c_uint64)(_routines().xcr0)())
 
@@ -247,7 +250,7 @@ def _implied(flags: frozenset[str]) -> frozenset[str]:
 def cpu_features() -> frozenset[str]:
     """Features that code may use here: the processor has them and the operating system saves their registers."""
     flags = cpu_flags()
-    saved = xcr0()
+    saved = xcr0(flags)
     if saved is None:
         return flags
     dropped = set()

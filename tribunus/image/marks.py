@@ -26,8 +26,8 @@ class HighWaterMarks:
 
     path: Path
 
-    def check(self, origin: Digest | None, version: int, name: str, epoch: int) -> None:
-        """Refuse what is older than what was accepted before.
+    def check(self, origin: Digest | None, version: int, name: str, epoch: int) -> bool:
+        """Refuse what is older than what was accepted before; whether it is newer, and so would raise a mark.
 
         origin: of the policy; None checks the epoch only.  Raises PolicyVersionError, RollbackError or PolicyError.
         """
@@ -36,6 +36,7 @@ class HighWaterMarks:
             raise PolicyVersionError(f"trust policy version {version}, but {versions[origin]} was in force here")
         if epoch < epochs.get(name, 0):
             raise RollbackError(f"image {name!r} has epoch {epoch}, but {epochs[name]} ran here before")
+        return _rises(versions, epochs, origin, version, name, epoch)
 
     def record(self, origin: Digest | None, version: int, name: str, epoch: int) -> bool:
         """Raise the marks.  False: the file cannot be written, nothing was recorded.  Raises PolicyError."""
@@ -54,7 +55,7 @@ class HighWaterMarks:
     def _raised(self, origin: Digest | None, version: int, name: str, epoch: int) -> bytes:
         """New bytes of the file, or nothing if no mark rises."""
         versions, epochs = self._read()
-        if (origin is None or version <= versions.get(origin, 0)) and epoch <= epochs.get(name, 0):
+        if not _rises(versions, epochs, origin, version, name, epoch):
             return b""
         if origin is not None:
             versions[origin] = max(version, versions.get(origin, 0))
@@ -76,6 +77,12 @@ class HighWaterMarks:
             return _counts(fields["versions"]), _counts(fields["epochs"])
         except EncodingError as error:
             raise PolicyError(f"{self.path}: {error.detail}", remedy="the file is damaged; remove it") from None
+
+
+def _rises(
+    versions: dict[str, int], epochs: dict[str, int], origin: Digest | None, version: int, name: str, epoch: int
+) -> bool:
+    return (origin is not None and version > versions.get(origin, 0)) or epoch > epochs.get(name, 0)
 
 
 def _counts(value: Json) -> dict[str, int]:

@@ -178,12 +178,16 @@ class Trust:
     evidence: Mapping[str, int]
     """Target to index of the evidence manifest that satisfied its rule."""
     policy: TrustPolicy
+    rises: bool
+    """Whether a high-water mark was lower when this was judged.  Marks never fall, so one that stood stands."""
 
     def record(self) -> bool:
         """Raise the high-water marks; call it after everything else has passed.  False: there is nowhere to write."""
         marks = self.policy.marks
         if marks is None:
             return False
+        if not self.rises:
+            return True
         return marks.record(self.policy.origin, self.policy.version, self.name, self.epoch)
 
 
@@ -221,9 +225,8 @@ def judge_trust(
         evidence, keyids = _judge_target(policy, name, epoch, target, alive)
         chosen[target] = evidence
         counted |= keyids
-    if policy.marks is not None:
-        policy.marks.check(policy.origin, policy.version, name, epoch)
-    return Trust(name=name, epoch=epoch, keyids=tuple(sorted(counted)), evidence=chosen, policy=policy)
+    rises = policy.marks is not None and policy.marks.check(policy.origin, policy.version, name, epoch)
+    return Trust(name=name, epoch=epoch, keyids=tuple(sorted(counted)), evidence=chosen, policy=policy, rises=rises)
 
 
 def check_expiry(policy: TrustPolicy, now: str) -> None:

@@ -14,7 +14,7 @@ from tribunus.errors import DriverError, InternalError
 from tribunus.plan.code import CodeFormat
 
 OWN_FORMATS: Final[dict[str, str]] = {
-    "flat": "tribunus_native.replay:REPLAYER",
+    "flat": "tribunus.devices.flat:REPLAYER",
     "onednn-recipe": "tribunus_onednn.replay:REPLAYER",
 }
 ENTRY_POINTS: Final = "tribunus.replayers"

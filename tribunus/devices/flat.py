@@ -1,4 +1,4 @@
-"""Flat code to a launch: the native backend's half that the runtime and the worker share.
+"""Flat code to a launch, for the runtime and the worker: the sequencer of every image is flat code too.
 
 Imported by: runtime and isolation, by the format's name.  Imports: tribunus.plan (types only), devices.
 
