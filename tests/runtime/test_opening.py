@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,12 +31,13 @@ from tribunus.errors import (
     UntrustedError,
 )
 from tribunus.image import tar
+from tribunus.image.plan_checker import CheckedRegion, check_region
 from tribunus.image.policy import add_key
 from tribunus.image.read import ImageFile, open_image
 from tribunus.image.source import MemorySource, WeightsMode
 from tribunus.phaseir.layouts import Layout
 from tribunus.plan.plan import Plan
-from tribunus.runtime import fitness
+from tribunus.runtime import fitness, session
 
 
 def spans(data: bytes) -> dict[str, tuple[int, int]]:
@@ -241,3 +243,27 @@ def test_the_file_may_vanish_once_it_is_open(path: Path) -> None:
     with tribunus.open(path) as image:
         path.unlink()
         np.testing.assert_array_equal(image.run({"x": rows(2)})["y"], Toy().expected(rows(2)))
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_the_collector_rests_while_an_image_is_opened_and_is_left_as_it_was(
+    path: Path, collecting: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+
+    def noting(plan: Plan, region: CheckedRegion) -> None:
+        seen.append(gc.isenabled())
+        check_region(plan, region)
+
+    monkeypatch.setattr(session, "check_region", noting)
+    before = gc.isenabled()
+    (gc.enable if collecting else gc.disable)()
+    try:
+        with tribunus.open(path):
+            assert gc.isenabled() is collecting
+        with pytest.raises(TribunusError):
+            tribunus.open(path.with_name("absent.tci"))
+        assert gc.isenabled() is collecting
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert seen == [False]
