@@ -56,14 +56,8 @@ def test_the_machine_rests_before_the_first_sample(workshop: Workshop, executor:
 def test_calls_that_lose_the_processor_say_so(workshop: Workshop, executor: CpuExecutor) -> None:
     """Another process on the child's processor takes it away at times, not in every call of a fraction of its turn."""
     artifact = add_artifact(workshop.code(HONEST), shape=(1000, 1000))
-    cpus = timing_cpus(1)
-    if not cpus:
-        pytest.skip("one processor cannot be told from another here")
-    spin = f"import os\nos.sched_setaffinity(0, [{cpus[0]}])\nprint(flush=True)\nwhile True: pass"
-    rival = subprocess.Popen(
-        [sys.executable, "-c", spin],
-        stdout=subprocess.PIPE,
-    )
+    spin = f"import os\nos.sched_setaffinity(0, {timing_cpus(1)})\nprint(flush=True)\nwhile True: pass"
+    rival = subprocess.Popen([sys.executable, "-c", spin], stdout=subprocess.PIPE)
     try:
         assert rival.stdout is not None and rival.stdout.readline()
         (samples,) = executor.time([artifact], {}, [operands(artifact)], replace(QUICK, singles=1))

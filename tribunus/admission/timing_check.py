@@ -97,7 +97,7 @@ def check_timing(artifact: Artifact, executor: Executor, context: CheckContext) 
             budget,
             floor,
             last.sample.first_wall_ns,
-            tuple(i for i, lost in enumerate(last.sample.single_call_preempted) if lost),
+            lost_calls(last.sample),
         )
         findings.details.append(("measurements", str(len(attempts))))
         findings.refuse(settle(attempts, budget))
@@ -237,7 +237,7 @@ def _data(typical: float, on_zeros: float, allowed: float) -> Reason | None:
 
 def _tail(sample: TimingSamples, allowed: float) -> Reason | None:
     calls = sample.single_call_cpu
-    ratio = tail_ratio(calls, [i for i, lost in enumerate(sample.single_call_preempted) if lost])
+    ratio = tail_ratio(calls, lost_calls(sample))
     if ratio <= allowed or (ratio - 1.0) * statistics.median(calls) <= TAIL_NS:
         return None
     return Reason(
@@ -282,6 +282,11 @@ def disagreement(sample: TimingSamples) -> float:
         if w > 0
     ]
     return min(excess, default=0.0)
+
+
+def lost_calls(sample: TimingSamples) -> tuple[int, ...]:
+    """Positions of the calls timed one by one that lost the processor."""
+    return tuple(i for i, lost in enumerate(sample.single_call_preempted) if lost)
 
 
 def tail_ratio(calls: Sequence[int], lost: Collection[int]) -> float:
